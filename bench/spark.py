@@ -51,6 +51,7 @@ from kgw.pipeline.archive.audit import audit
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.archive.units import Sizes
 from kgw.pipeline.arrow.encode import encode_batches
+from kgw.pipeline.cluster import Cluster
 from kgw.pipeline.jobs import compact, merge
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
 from kgw.pipeline.jobs.backfill import Backfill
@@ -325,7 +326,7 @@ class Ways:
         again = topic._replace(name=f"{topic.name}-again-{self._backfills}")
         admin = AdminClient(self._wire.client)
         self._wire.call(admin.create_topic(again.name, partitions=PARTITIONS))
-        asked = Backfill(self._bootstrap, again.name, generation, topic_id, again.name)
+        asked = Backfill(Cluster(self._bootstrap), again.name, generation, topic_id, again.name)
         # A marker behind each transaction has an offset, too.
         written: list[WrittenPartition] = []
         return Work(
@@ -354,7 +355,7 @@ class Ways:
         sizes = Sizes(file_bytes=Sizes().file_bytes // files)
         job = ArchiveJob(
             self._wire,
-            self._bootstrap,
+            Cluster(self._bootstrap),
             out,
             self._runner,
             ArchiveOptions(group=None, sizes=sizes),

@@ -97,9 +97,13 @@ def run(config: Config, *, is_json: bool = False, takes_over: bool = False) -> N
     service manager are invalid, StorageError if another system call fails.
     """
     logs.configure(config.log_format, config.log_level)
+    logs.set_level("kgw.audit", config.audit_log_level)
     # Set before gRPC may be imported: its fork handlers made some of the processes that are started
     # for compaction end with SIGSEGV. No forked process of kgw calls gRPC.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+    if config.has_https:
+        # gRPC would write a line of its own for each handshake that a client does not end.
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     for warning in config.warnings:
         _log.warning(warning)
     clock = SystemClock()
@@ -171,8 +175,8 @@ def _loop_factory(slow_callbacks: SlowCallbacks | None) -> Callable[[], asyncio.
 
 
 def _security(config: Config, clock: Clock) -> ServedSecurity | None:
-    """Return the security of the listeners; None if all are PLAINTEXT. Raises ConfigError."""
-    if set(config.protocols.values()) == {SecurityProtocol.PLAINTEXT}:
+    """Return the security of the listeners; None if none has TLS or SASL. Raises ConfigError."""
+    if set(config.protocols.values()) == {SecurityProtocol.PLAINTEXT} and not config.has_https:
         return None
     # Imported here: most servers have neither TLS nor logins.
     from kgw.server.listener_security import ServedSecurity
@@ -231,6 +235,8 @@ class ServerProcess:
         """
         if self._told is not None:
             await self._take_sockets(self._told)
+        if self._security is not None:
+            await self._security.load_keys()
         if self._makes_directory:
             await self._check_addresses()
         self._catch_signals()
@@ -528,7 +534,11 @@ class ServerProcess:
             return
         from kgw.admin.server import AdminServer
 
-        admin = AdminServer(gateway, self._config.admin_connections_max)
+        admin = AdminServer(
+            gateway,
+            self._config.admin_connections_max,
+            security=None if self._security is None else self._security.https,
+        )
         self._admin_listeners = await admin.bind(listeners, self._given)
         self._admin = admin
 
@@ -626,7 +636,7 @@ class ServerProcess:
             raise ListenError(
                 f"kgw.smq.agent.listener needs gRPC: {install_command('seaweedmq')}"
             ) from error
-        agent: AgentServer = module.AgentServer(gateway)
+        agent: AgentServer = module.AgentServer(gateway, self._security)
         self._agent = await agent.start(listener)
         return agent
 
@@ -654,6 +664,9 @@ class ServerProcess:
         # `nohup` it is ignored. A server without a terminal reads its certificates again.
         if self._security is not None and self._security.has_tls and not os.isatty(0):
             loop.add_signal_handler(signal.SIGHUP, self._security.look_now)
+        elif self._told is not None:
+            # `systemctl reload` sends it, and must not end the server.
+            loop.add_signal_handler(signal.SIGHUP, self._on_reload)
         elif signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             loop.add_signal_handler(signal.SIGHUP, self._on_signal)
         for one in TELLING:
@@ -665,6 +678,9 @@ class ServerProcess:
             # A second signal ends the process at once. Acknowledged records are durable already.
             os._exit(EXIT_SECOND_SIGNAL)
         self._stop.set()
+
+    def _on_reload(self) -> None:
+        _log.info("nothing is read again: no listener has TLS")
 
     def _on_telling(self, number: signal.Signals) -> None:
         lease = None if self._gateway is None else self._gateway.backend.lease

@@ -208,7 +208,7 @@ class Gateway:
             self.producer_ids = ProducerIds(
                 self.backend.state, self.partitions.producer_ids, self.partitions.opened
             )
-            if any(protocol.has_login for protocol in self.config.protocols.values()):
+            if self.config.has_users:
                 await self.load_credentials()
             if self.access is not None:
                 await self.access.open(state)
@@ -239,23 +239,30 @@ class Gateway:
             if self.credentials is None:
                 # Imported here: most servers have no users.
                 from kgw.security.credentials import Credentials
+                from kgw.security.delegation_tokens import DelegationTokens
 
-                credentials = Credentials(self.backend.state)
+                tokens = DelegationTokens.configured(self.backend.state, self.config, urandom)
+                credentials = Credentials(self.backend.state, tokens)
                 await credentials.load()
                 self.credentials = credentials
+                tokens.start(self.clock, self.config.delegation_token_expiry_check_interval_ms)
             return self.credentials
 
     def _make_access(self) -> Access | None:
         """Return the access rules, which deny everything until they are loaded; None if off."""
         config = self.config
-        if not (config.super_users or config.authorizer_class_name):
+        if not config.has_access_rules:
             return None
         # Imported here: most servers have no access rules.
         from kgw.security.access import Access
         from kgw.security.audit import Audit
+        from kgw.security.principal import ADMIN_TOKEN
 
-        super_users = filter(None, map(str.strip, config.super_users.split(";")))
-        access = Access(super_users, Audit(self.metrics, self.clock.monotonic_s))
+        super_users = [*filter(None, map(str.strip, config.super_users.split(";")))]
+        if config.admin_token_file:
+            super_users.append(str(ADMIN_TOKEN))
+        audit = Audit(self.metrics, self.clock.monotonic_s)
+        access = Access(super_users, audit, config.access_rules_max)
         access.when_changed.append(self._end_waits)
         return access
 
@@ -279,6 +286,8 @@ class Gateway:
         for task in (self._watching, self._problem_looks):
             if task is not None:
                 task.cancel()
+        if self.credentials is not None:
+            self.credentials.tokens.stop()
         if self._lag is not None:
             await self._lag.aclose()
         for ownership in self.placement.ownerships:
@@ -303,6 +312,8 @@ class Gateway:
             self._checkpoints.cancel()
         if self._watching is not None:
             self._watching.cancel()
+        if self.credentials is not None:
+            self.credentials.tokens.stop()
         if self._lag is not None:
             self._lag.stop()
         self.partitions.stop_opening()

@@ -187,6 +187,14 @@ def configure(style: str = "auto", level: str = "info", stream: TextIO | None = 
     logging.raiseExceptions = False
 
 
+def set_level(name: str, level: str) -> None:
+    """Give a logger a level of its own, which can be `off`."""
+    logger = logging.getLogger(name)
+    logger.disabled = level == "off"
+    if not logger.disabled:
+        logger.setLevel(level.upper())
+
+
 def escape(text: str) -> str:
     """Return text cut to a readable length, with control characters and line ends escaped."""
     return printable(_cut(text))

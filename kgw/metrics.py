@@ -137,7 +137,14 @@ class Metrics:
     )
     logins: dict[str, int] = _counter(
         "kgw_logins_total",
-        "Logins of clients (SASL), by outcome; a client that logs in again counts again.",
+        "Logins of clients, by outcome; a client that logs in again counts again. A password of "
+        "HTTP Basic counts when it is hashed, which it is not for each request.",
+        "outcome",
+        values=("done", "failed", "limited"),
+    )
+    key_set_fetches: dict[str, int] = _counter(
+        "kgw_key_set_fetches_total",
+        "Times that the key set of OAUTHBEARER was fetched again, by outcome.",
         "outcome",
         values=("done", "failed"),
     )
@@ -204,7 +211,7 @@ class Metrics:
     )
     admin_unauthorized: int = _counter(
         "kgw_admin_unauthorized_total",
-        "Requests to the admin listeners without the token of kgw.admin.token.file.",
+        "Requests to the admin listeners that lack the token or the login that is needed.",
     )
     otel_export_failures: int = _counter(
         "kgw_otel_export_failures_total",

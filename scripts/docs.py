@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import asyncio
 import inspect
 import itertools
 import json
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     import click
 
+    from kgw.admin.rights import Right
     from kgw.config import Setting
     from kgw.handlers.table import Handler
 
@@ -103,6 +105,68 @@ def apis() -> str:
         page.append(f"\n## {title}\n\n")
         page.append(f"{docstring_of(source)}\n")
     return "".join(page)
+
+
+def rights() -> str:
+    """The rights that each API declares, and how it answers with and without them."""
+    from kgw.handlers.table import HANDLERS
+    from tests.handlers.access_tried import all_tried
+
+    served = sorted(HANDLERS.values(), key=lambda handler: handler.api_key)
+    asking = [one for one in served if one.api.rights.asked()]
+    open_to_all = [kafka_name(one.label) for one in served if not one.api.rights.asked()]
+    tried = asyncio.run(all_tried())
+    return "".join(
+        [
+            "# Rights\n\n",
+            "What a client needs when [access rules](../security.md#access-rules) are on.\n",
+            "READ, WRITE, DELETE and ALTER allow DESCRIBE, too, and ALTER_CONFIGS allows",
+            " DESCRIBE_CONFIGS.\n",
+            f"No right is asked for by {', '.join(open_to_all)}.\n\n",
+            "## By API\n\n",
+            "Each class of `kgw/handlers` declares these rights (`Api.rights`).\n",
+            "A request needs the rights on what it names: a right that is asked for in some cases",
+            " alone stands under *further*, and what they are is said",
+            " [where the API is described](apis.md).\n\n",
+            table(
+                ("Key", "API", "Topic", "Group", "Transactional id", "Cluster", "Further"),
+                (rights_row(one) for one in asking),
+            ),
+            "\n## Tried\n\n",
+            "The answers to two clients that have logged in with SCRAM: one that no rule mentions,",
+            " and a super user.\n",
+            "*Left out*: the answer has no error, and lacks what the client may not see.\n",
+            "A super user's request goes on to be handled, and may fail for another reason.\n\n",
+            table(
+                ("API", "Request", "Version", "No rule", "Super user"),
+                (
+                    (
+                        kafka_name(one.scenario.api.name),
+                        one.scenario.name,
+                        one.version,
+                        ", ".join(one.codes(one.denied)) or "*left out*",
+                        ", ".join(one.codes(one.allowed)) or "NONE",
+                    )
+                    for one in tried
+                ),
+            ),
+        ]
+    )
+
+
+def rights_row(handler: Handler) -> Iterator[object]:
+    """The rights that an API declares, by the type of the resource."""
+    asked = handler.api.rights
+    yield int(handler.api_key)
+    yield kafka_name(handler.label)
+    otherwise = "" if asked.or_cluster is None else f", or {asked.or_cluster.name} on the cluster"
+    for operation in (asked.topic, asked.group):
+        yield "" if operation is None else operation.name + otherwise
+    for operation in (asked.transactional_id, asked.cluster):
+        yield "" if operation is None else operation.name
+    yield ", ".join(
+        f"{operation.name} on {of.name.lower().replace('_', ' ')}" for operation, of in asked.others
+    )
 
 
 def docstring_of(source: Path) -> str:
@@ -323,6 +387,13 @@ def metrics() -> str:
 # --- admin ---------------------------------------------------------------------------------------
 
 
+def right(asked: Right) -> str:
+    """A right of an endpoint, as a part of a sentence."""
+    if not asked.parameter:
+        return f"{asked.operation.name} on the cluster"
+    return f"{asked.operation.name} on the `{asked.parameter}` that is named"
+
+
 def admin() -> str:
     """Every path of the admin listeners with its parameters."""
     from kgw.admin.endpoints import ALL_ENDPOINTS
@@ -333,9 +404,10 @@ def admin() -> str:
     ]
     for one in ALL_ENDPOINTS:
         page += [f"\n## `{one.path}`\n\n{one.help}\n"]
+        page += [f"\nWith access rules it needs {' and '.join(map(right, one.rights))}.\n"]
         if one.for_everybody:
             names = ", ".join(f"`{name}`" for name in one.for_everybody)
-            page += [f"Without the token, where one is needed: the status and {names} alone.\n"]
+            page += [f"Without a login or that right: the status and {names} alone.\n"]
         if one.parameters:
             rows = (
                 (f"`{each.name}`", f"{each.help}{' Needed.' if each.is_required else ''}")
@@ -563,6 +635,55 @@ def problems() -> str:
     )
 
 
+# --- threats -------------------------------------------------------------------------------------
+
+
+def threats() -> str:
+    """Every threat with its rule, the modules that decide, and the tests that prove it.
+
+    SystemExit where a module or a test that is named is not there.
+    """
+    from tests.security.threats import (
+        THREATS,
+        Boundary,
+        missing_modules,
+        missing_proofs,
+    )
+
+    missing = [*missing_modules(THREATS), *missing_proofs(THREATS)]
+    if missing:
+        message = f"tests/security/threats.py names what is not there: {', '.join(missing)}"
+        raise SystemExit(message)
+    page = [
+        "# Threats\n\n",
+        "What kgw is protected against, by the boundaries of the [security model]",
+        "(../security-model.md#boundaries): the rule, the modules that decide, and the tests that ",
+        "prove it.\n",
+        "`scripts/test` runs these tests; a letter and a number is the campaign that they belong ",
+        "to, as in [fault campaigns](../testing.md).\n",
+        "A row whose test is renamed or removed fails `scripts/check`.\n",
+    ]
+    for boundary in Boundary:
+        page.append(f"\n## {boundary.value}\n\n")
+        page.append(
+            table(
+                ("Threat", "Rule", "Decided in", "Proven by", "Campaign"),
+                (
+                    (
+                        one.threat,
+                        one.rule,
+                        ", ".join(f"`{module}`" for module in one.modules),
+                        ", ".join(f"`{proof}`" for proof in one.proofs),
+                        one.campaign,
+                    )
+                    for one in THREATS
+                    if one.boundary is boundary
+                ),
+            )
+        )
+    return "".join(page)
+
+
 def deployed() -> dict[str, str]:
     """The files of deploy/ that are written, by their names from docs/."""
     from deploy.monitoring.dashboard import dashboard
@@ -576,6 +697,7 @@ def deployed() -> dict[str, str]:
 
 PAGES: dict[str, Callable[[], str]] = {
     "reference/apis.md": apis,
+    "reference/rights.md": rights,
     "reference/configuration.md": configuration,
     "reference/cli.md": command_line,
     "reference/errors.md": errors,
@@ -585,6 +707,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/groups.md": groups,
     "reference/transactions.md": transactions,
     "reference/admin.md": admin,
+    "reference/threats.md": threats,
     "performance.md": performance,
 }
 

@@ -60,8 +60,8 @@ ensure_environment() {
 }
 
 # needed_lock ARGUMENT...: prints which lock file `kgw serve` needs with these arguments. Databases,
-# SeaweedFS and OTLP need packages of their own, four times the size of the others: wherever a
-# setting can come from is searched for their names.
+# SeaweedFS, OTLP and OAUTHBEARER need packages of their own, four times the size of the others:
+# wherever a setting can come from is searched for their names.
 needed_lock() {
     local argument settings
     settings="$* $(env | grep '^KGW_' || true)"
@@ -72,7 +72,7 @@ needed_lock() {
         fi
     done
     # Variables have the names in capitals.
-    if grep -iqE 'seaweedmq|postgresql|mysql|smq|otel' <<<"$settings"; then
+    if grep -iqE 'seaweedmq|postgresql|mysql|smq|otel|oauthbearer' <<<"$settings"; then
         echo run
     else
         echo serve

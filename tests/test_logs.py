@@ -140,3 +140,20 @@ def test_a_quiet_log_forgets_kinds() -> None:
         (line["level"], line["kind"]) for line in lines
     ]
     assert not any("and_before_it" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("level", "written"),
+    [("debug", ["fine", "told"]), ("info", ["told"]), ("off", [])],
+)
+def test_a_logger_has_a_level_of_its_own(level: str, written: list[str]) -> None:
+    """Above or below that of the others."""
+    stream = io.StringIO()
+    logs.configure("json", "error", stream)
+    logs.set_level("kgw.tests.own", level)
+    own, other = logs.EventLogger("kgw.tests.own"), logs.EventLogger("kgw.tests.other")
+    assert own.has_debug is (level == "debug")
+    own.debug("fine")
+    own.info("told")
+    other.info("not told")
+    assert written == [json.loads(line)["event"] for line in stream.getvalue().splitlines()]

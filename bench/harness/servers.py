@@ -51,7 +51,7 @@ class Server(ABC):
         self.name = name
         self.data_dir = data_dir
         self.host = HOST
-        self.port, self._other_port = free_ports(2)
+        self.port, self.other_port = free_ports(2)
         self.began_s = 0.0
 
     @property
@@ -165,14 +165,7 @@ class KafkaServer(Server):
         super().__init__(name, data_dir)
         self.settings = settings
         self._log_path = data_dir.with_name(data_dir.name + ".log")
-        self._command = [
-            str(KAFKA_SCRIPT),
-            str(cache_dir),
-            str(data_dir),
-            str(self.port),
-            str(self._other_port),
-            *settings,
-        ]
+        self._cache_dir = cache_dir
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -184,12 +177,20 @@ class KafkaServer(Server):
         return self._process is not None
 
     def start(self) -> None:
+        command = [
+            str(KAFKA_SCRIPT),
+            str(self._cache_dir),
+            str(self.data_dir),
+            str(self.port),
+            str(self.other_port),
+            *self.settings,
+        ]
         with self._log_path.open("ab") as log:
             # An operator formats a directory once, before its first start.
             formatting = {**os.environ, "FORMAT_ONLY": "1"}
-            subprocess.run(self._command, stdout=log, stderr=log, env=formatting, check=True)
+            subprocess.run(command, stdout=log, stderr=log, env=formatting, check=True)
             self.began_s = time.monotonic()
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
         while True:
             try:
                 socket.create_connection((self.host, self.port)).close()

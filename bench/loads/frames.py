@@ -9,7 +9,7 @@ import os
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kgw.protocol.framing import decode_response, request_frame
 from kgw.protocol.messages.create_topics import (
@@ -45,11 +45,21 @@ from kgw.protocol.messages.produce import (
 from kgw.records.builder import BatchBuilder
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterable, Mapping
 
     from kgw.protocol.schema import Request, Response
 
-Address = tuple[str, int]
+
+class TlsAddress(NamedTuple):
+    """Where a server listens with TLS, and how clients check its certificate."""
+
+    host: str
+    port: int
+    context: ssl.SSLContext
+
+
+Address = tuple[str, int] | TlsAddress
 ResponseT = TypeVar("ResponseT", bound="Response")
 
 CLIENT_ID = "bench"
@@ -134,9 +144,14 @@ def metadata_request(topics: Iterable[str] | None) -> MetadataRequest:
 
 
 def connect(address: Address) -> socket.socket:
-    """A blocking connection without Nagle's delay."""
-    connection = socket.create_connection(address, timeout=SYNC_LIMIT_S)
+    """A blocking connection without Nagle's delay.
+
+    With TLS a read waits for the rest of a record of which a part has arrived.
+    """
+    connection = socket.create_connection(address[:2], timeout=SYNC_LIMIT_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if isinstance(address, TlsAddress):
+        return address.context.wrap_socket(connection, server_hostname=address.host)
     return connection
 
 

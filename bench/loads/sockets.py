@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bench.loads.frames import (
     COMMIT_VERSION,
     CORRELATION_ID_AT,
+    FETCH_VERSION,
     METADATA_VERSION,
     PRODUCE_VERSION,
     Address,
@@ -25,6 +26,7 @@ from bench.loads.frames import (
     exchange,
 )
 from kgw.protocol.framing import decode_response
+from kgw.protocol.messages.fetch import FetchRequest, FetchResponse
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kgw.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kgw.protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -223,6 +225,19 @@ def produce_errors(answer: bytearray) -> set[int]:
     response = decode_response(answer, ProduceRequest.api_key, PRODUCE_VERSION)[1]
     assert isinstance(response, ProduceResponse)
     return {one.error_code for of in response.responses for one in of.partition_responses} - {0}
+
+
+def fetch(frame: bytearray) -> Request:
+    """A Fetch of records that are there, and to which none are added."""
+
+    def errors(answer: bytearray) -> set[int]:
+        response = decode_response(answer, FetchRequest.api_key, FETCH_VERSION)[1]
+        assert isinstance(response, FetchResponse)
+        partitions = [one for topic in response.responses for one in topic.partitions]
+        assert all(one.records for one in partitions), "a Fetch without records"
+        return {response.error_code, *(one.error_code for one in partitions)} - {0}
+
+    return Request(frame, errors)
 
 
 def offset_commit(frame: bytearray) -> Request:

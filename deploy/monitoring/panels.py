@@ -215,11 +215,14 @@ ROWS = (
             ),
             _per_second("Closed by the server", "kgw_connections_dropped_total", "reason"),
             _per_second("Logins", "kgw_logins_total", "outcome"),
+            _per_second("Fetches of the key set", "kgw_key_set_fetches_total", "outcome"),
             _per_second(
                 "Denied by access rules", "kgw_access_denials_total", "operation", "resource"
             ),
             _now("The server's certificate expires in", "kgw_certificate_expiry_seconds", unit="s"),
-            _per_second("Asked without the admin side's token", "kgw_admin_unauthorized_total"),
+            _per_second(
+                "Clients whom the admin side does not know", "kgw_admin_unauthorized_total"
+            ),
             _per_second("Exports over OTLP that failed", "kgw_otel_export_failures_total"),
             Panel(
                 "Network",

@@ -109,6 +109,7 @@ def _gateway(site: Site, name: str, kept: Sequence[str], needs: Sequence[str] = 
             *kept,
             *("--node-id", str(GATEWAYS.index(name))),
             *("--listen", site.listen(kafka), "--advertise", site.at(kafka)),
+            *("--set", "kgw.listeners.without.login=true"),
             *("--set", f"kgw.admin.listeners={site.at(admin)}"),
         ],
         needs,

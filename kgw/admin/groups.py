@@ -11,6 +11,7 @@ from kgw.admin.parameters import AFTER, GROUP, Parameter
 if TYPE_CHECKING:
     from kgw.admin.answers import Answer
     from kgw.admin.parameters import QueryParameters
+    from kgw.admin.rights import Viewer
     from kgw.gateway import Gateway
 
 MEMBER = Parameter(
@@ -18,7 +19,7 @@ MEMBER = Parameter(
 )
 
 
-async def members(gateway: Gateway, query: QueryParameters) -> Answer:
+async def members(gateway: Gateway, query: QueryParameters, viewer: Viewer) -> Answer:
     name = query.text(GROUP) or ""
     found = gateway.groups.members(name, query.text(MEMBER))
     described = gateway.groups.describe(name)

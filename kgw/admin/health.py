@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from kgw.admin.answers import Answer
     from kgw.admin.parameters import QueryParameters
+    from kgw.admin.rights import Viewer
     from kgw.gateway import Gateway
     from kgw.series import Series
 
@@ -22,11 +23,11 @@ PROBLEMS_LISTED = 100
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
-async def live(gateway: Gateway, query: QueryParameters) -> Answer:
+async def live(gateway: Gateway, query: QueryParameters, viewer: Viewer) -> Answer:
     return {"live": True}
 
 
-async def ready(gateway: Gateway, query: QueryParameters) -> Answer:
+async def ready(gateway: Gateway, query: QueryParameters, viewer: Viewer) -> Answer:
     found = await gateway.problem_watch.look()
     answer = {
         "ready": is_ready(found),
@@ -38,7 +39,7 @@ async def ready(gateway: Gateway, query: QueryParameters) -> Answer:
     return answer if answer["ready"] else Status(503, answer)
 
 
-async def metrics(gateway: Gateway, query: QueryParameters) -> Answer:
+async def metrics(gateway: Gateway, query: QueryParameters, viewer: Viewer) -> Answer:
     await gateway.sample_metrics()
     # In a thread: importing prometheus_client takes 40 ms, and there may be many groups.
     return Text(await asyncio.to_thread(_as_text, take_snapshot(gateway.metrics)), PROMETHEUS)
@@ -51,7 +52,7 @@ def _as_text(taken: Sequence[Series]) -> bytes:
     return render(taken)
 
 
-async def loop(gateway: Gateway, query: QueryParameters) -> Answer:
+async def loop(gateway: Gateway, query: QueryParameters, viewer: Viewer) -> Answer:
     metrics = gateway.metrics
     looks = metrics.loop_lag.counts
     return {

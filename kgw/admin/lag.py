@@ -16,6 +16,7 @@ from kgw.state.history import FOR_EVER_MS, SampleFilter
 if TYPE_CHECKING:
     from kgw.admin.answers import Answer
     from kgw.admin.parameters import QueryParameters
+    from kgw.admin.rights import Viewer
     from kgw.gateway import Gateway
     from kgw.lag.samples import AtRisk, GroupSample, PartitionSample
     from kgw.offsets.lag import LagSum
@@ -31,29 +32,32 @@ _ENTRIES_A_TURN = 200
 """After this many entries, other tasks of the event loop get to run."""
 
 
-async def groups(gateway: Gateway, query: QueryParameters) -> Answer:
+async def groups(gateway: Gateway, query: QueryParameters, viewer: Viewer) -> Answer:
     monitor = gateway.lag
     sample = await monitor.fresh(FRESH_S)
     name = query.text(GROUP)
     if name is None:
         after = query.text(AFTER)
-        behind = (one for one in sample.groups if after is None or one > after)
+        seen = filter(viewer.sees_group, sample.groups)
+        behind = (one for one in seen if after is None or one > after)
         names = nsmallest(query.limit + 1, behind)
     elif name in gateway.groups.ids():
         names = [name] if name in sample.groups else []
     else:
         raise NotFoundError(f"there is no group {name!r}")
-    rows = [_group(sample.groups[one]) for one in names]
+    rows = [_group(sample.groups[one], viewer) for one in names]
+    counts = monitor.finding_count, sample.at_risk_count, len(monitor.positions)
+    findings, at_risk_count, clients_count = counts if viewer.sees_cluster else (None,) * 3
     return {
         **page("groups", rows, query.limit, itemgetter("group")),
         "sampled_ms": sample.taken_ms,
-        "anomalies": monitor.finding_count,
-        "at_risk": sample.at_risk_count,
-        "clients": len(monitor.positions),
+        "anomalies": findings,
+        "at_risk": at_risk_count,
+        "clients": clients_count,
     }
 
 
-async def partitions(gateway: Gateway, query: QueryParameters) -> Answer:
+async def partitions(gateway: Gateway, query: QueryParameters, viewer: Viewer) -> Answer:
     name = query.text(GROUP) or ""
     if gateway.groups.offsets(name) is None:
         raise NotFoundError(f"there is no group {name!r}")
@@ -62,12 +66,12 @@ async def partitions(gateway: Gateway, query: QueryParameters) -> Answer:
     rows = [
         _standing(one)
         for one in await gateway.lag.standings(name)
-        if one[:2] > after and topic in {None, one.topic}
+        if one[:2] > after and topic in {None, one.topic} and viewer.sees_topic(one.topic)
     ][: query.limit + 1]
     return page("partitions", rows, query.limit, cursor)
 
 
-async def at_risk(gateway: Gateway, query: QueryParameters) -> Answer:
+async def at_risk(gateway: Gateway, query: QueryParameters, viewer: Viewer) -> Answer:
     name = query.text(GROUP)
     if name is not None and gateway.groups.offsets(name) is None:
         raise NotFoundError(f"there is no group {name!r}")
@@ -76,18 +80,22 @@ async def at_risk(gateway: Gateway, query: QueryParameters) -> Answer:
     rows = [
         _at_risk(one)
         for one in sample.at_risk
-        if name in {None, one.group_id} and topic in {None, one.topic}
+        if name in {None, one.group_id}
+        and topic in {None, one.topic}
+        and viewer.sees_group(one.group_id)
+        and viewer.sees_topic(one.topic)
     ]
+    is_all = name is topic is None and len(rows) == len(sample.at_risk)
     return {
         "at_risk": rows[: query.limit],
-        "count": sample.at_risk_count if name is topic is None else len(rows),
+        "count": sample.at_risk_count if is_all else len(rows),
         "is_complete": sample.at_risk_count == len(sample.at_risk),
         "sampled_ms": sample.taken_ms,
         "risk_ms": gateway.lag.config.lag_risk_ms,
     }
 
 
-async def anomalies(gateway: Gateway, query: QueryParameters) -> Answer:
+async def anomalies(gateway: Gateway, query: QueryParameters, viewer: Viewer) -> Answer:
     monitor = gateway.lag
     group, topic = query.text(GROUP), query.text(TOPIC)
     lasting = [
@@ -99,7 +107,10 @@ async def anomalies(gateway: Gateway, query: QueryParameters) -> Answer:
             "since_ms": since_ms,
         }
         for finding, name, since_ms in monitor.findings()
-        if group in {None, finding.group_id} and topic in {None, name}
+        if group in {None, finding.group_id}
+        and topic in {None, name}
+        and (finding.group_id is None or viewer.sees_group(finding.group_id))
+        and viewer.sees_topic(name)
     ]
     events = [
         {
@@ -111,21 +122,22 @@ async def anomalies(gateway: Gateway, query: QueryParameters) -> Answer:
             "detail": one.detail,
         }
         for one in reversed(monitor.events)
-        if group in {None, one.group_id} and topic in {None, one.topic}
+        if group in {None, one.group_id}
+        and topic in {None, one.topic}
+        and (one.group_id is None or viewer.sees_group(one.group_id))
+        and viewer.sees_topic(one.topic)
     ]
+    counted = {**gateway.metrics.offset_anomalies, **gateway.backend.recovery_anomalies}
     return {
         "lasting": lasting[: query.limit],
         "lasting_count": len(lasting),
         "is_complete": not monitor.is_full,
         "events": events[: query.limit],
-        "counted": {
-            **gateway.metrics.offset_anomalies,
-            **gateway.backend.recovery_anomalies,
-        },
+        "counted": counted if viewer.sees_cluster else None,
     }
 
 
-async def clients(gateway: Gateway, query: QueryParameters) -> Answer:
+async def clients(gateway: Gateway, query: QueryParameters, viewer: Viewer) -> Answer:
     now_s = gateway.clock.monotonic_s()
     client, topic = query.text(CLIENT), query.text(TOPIC)
     rows: list[dict[str, Any]] = []
@@ -139,6 +151,8 @@ async def clients(gateway: Gateway, query: QueryParameters) -> Answer:
             continue
         if client not in {None, one.client_id} or topic not in {None, found.name}:
             continue
+        if not viewer.sees_topic(found.name):
+            continue
         rows.append(
             {
                 "client": one.client_id,
@@ -148,14 +162,14 @@ async def clients(gateway: Gateway, query: QueryParameters) -> Answer:
                 "lag": partition.view().bounds().end_offset - one.fetch_offset,
                 "seen_ms_ago": round((now_s - one.seen_s) * 1000),
                 # For a client in a group, the group's committed offsets show its position better.
-                "groups": sorted(groups_of.get(one.client_id, ())),
+                "groups": sorted(filter(viewer.sees_group, groups_of.get(one.client_id, ()))),
             }
         )
     rows.sort(key=lambda row: (row["client"], row["topic"], row["partition"]))
     return {"clients": rows[: query.limit], "count": len(rows)}
 
 
-async def history(gateway: Gateway, query: QueryParameters) -> Answer:
+async def history(gateway: Gateway, query: QueryParameters, viewer: Viewer) -> Answer:
     topic, partition = query.text(TOPIC), query.number(PARTITION)
     if partition is not None and topic is None:
         raise ParameterError("a partition needs a topic")
@@ -191,8 +205,8 @@ def _sum(total: LagSum) -> dict[str, Any]:
     }
 
 
-def _group(one: GroupSample) -> dict[str, Any]:
-    topics = sorted(one.topics.items())
+def _group(one: GroupSample, viewer: Viewer) -> dict[str, Any]:
+    topics = sorted(row for row in one.topics.items() if viewer.sees_topic(row[0]))
     return {
         "group": one.group_id,
         **_sum(one.total),

@@ -13,18 +13,20 @@ if TYPE_CHECKING:
 
     from kgw.admin.answers import Answer
     from kgw.admin.parameters import QueryParameters
+    from kgw.admin.rights import Viewer
     from kgw.gateway import Gateway
     from kgw.partitions.partition import Partition
     from kgw.partitions.topics.topic import Topic
 
 
-async def offsets(gateway: Gateway, query: QueryParameters) -> Answer:
+async def offsets(gateway: Gateway, query: QueryParameters, viewer: Viewer) -> Answer:
     topics = gateway.catalog.topics
     name = query.text(TOPIC)
     after = parse_cursor(query.text(AFTER))
     if name is not None and name not in topics:
         raise NotFoundError(f"there is no topic {name!r}")
-    wanted = [topics[one] for one in (sorted(topics) if name is None else (name,))]
+    names = filter(viewer.sees_topic, sorted(topics)) if name is None else (name,)
+    wanted = [topics[one] for one in names]
     only = query.number(PARTITION)
     if name is not None and only is not None and not topics[name].has_partition(only):
         raise NotFoundError(f"topic {name!r} has no partition {only}")

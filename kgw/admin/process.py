@@ -17,12 +17,13 @@ from kgw.series import take_snapshot
 if TYPE_CHECKING:
     from kgw.admin.answers import Answer
     from kgw.admin.parameters import QueryParameters
+    from kgw.admin.rights import Viewer
     from kgw.gateway import Gateway
 
 
-async def server(gateway: Gateway, query: QueryParameters) -> Answer:
+async def server(gateway: Gateway, query: QueryParameters, viewer: Viewer) -> Answer:
     placement = gateway.placement
-    answer = await ready(gateway, query)
+    answer = await ready(gateway, query, viewer)
     readiness = answer.value if isinstance(answer, Status) else cast("dict[str, Any]", answer)
     return {
         "version": __version__,
@@ -37,7 +38,7 @@ async def server(gateway: Gateway, query: QueryParameters) -> Answer:
     }
 
 
-async def metrics(gateway: Gateway, query: QueryParameters) -> Answer:
+async def metrics(gateway: Gateway, query: QueryParameters, viewer: Viewer) -> Answer:
     await gateway.sample_metrics()
     return {
         "metrics": {

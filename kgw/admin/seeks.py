@@ -14,6 +14,7 @@ from kgw.partitions.read.reader import PartitionReader
 if TYPE_CHECKING:
     from kgw.admin.answers import Answer
     from kgw.admin.parameters import QueryParameters
+    from kgw.admin.rights import Viewer
     from kgw.gateway import Gateway
 
 SOUGHT_TOPIC = TOPIC._replace(help="The topic.", is_required=True)
@@ -21,7 +22,7 @@ TO = Parameter("to", f"Where to: {WHERE_HELP}.", is_required=True)
 RESUMED_GROUP = GROUP._replace(help="Whose position to resume.")
 
 
-async def seek(gateway: Gateway, query: QueryParameters) -> Answer:
+async def seek(gateway: Gateway, query: QueryParameters, viewer: Viewer) -> Answer:
     name, text = query.text(SOUGHT_TOPIC) or "", query.text(TO) or ""
     group_id = query.text(RESUMED_GROUP)
     topic = gateway.catalog.topics.get(name)

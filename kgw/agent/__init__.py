@@ -7,10 +7,12 @@ The modules, from the rules to the network:
 3. `windows`: the records that a subscriber has received but not acknowledged. Pure.
 4. `answers`: the responses to a publisher, in the order of its records, with bounded memory. Pure.
 5. `subscribe_request`: checks a subscriber's first message. Pure.
-6. `topics`: names of topics, and topics that are created for a publisher.
-7. `publication`: stores the records of one publisher in partitions.
-8. `membership`: makes a subscriber a member of a group, beside Kafka's consumers.
-9. `subscription`: one subscriber: its changing partitions, deliveries and commits.
-10. `service`: the four gRPC methods, with limits and statuses.
-11. `server`: the gRPC listener.
+6. `clients`: the user of a call, and the user's rights.
+7. `topics`: names of topics, and topics that are created for a publisher.
+8. `publication`: stores the records of one publisher in partitions.
+9. `membership`: makes a subscriber a member of a group, beside Kafka's consumers.
+10. `subscription`: one subscriber: its changing partitions, deliveries and commits.
+11. `service`: the four gRPC methods, with limits and statuses.
+12. `certificates`: the key and the certificates of the listener, which may change.
+13. `server`: the gRPC listener.
 """

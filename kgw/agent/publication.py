@@ -170,7 +170,7 @@ class Publication:
             builder.add(key=record.key, value=record.value, timestamp_ms=record.timestamp_ms)
         append = partition.admission.append(builder.build()).result
         # It is None only for a duplicate batch, which must have a producer id.
-        assert append is not None  # noqa: S101
+        assert append is not None  # noqa: S101 - for mypy
         return append
 
     def _appended(self, lane: _Lane, records: Sequence[_Waiting], append: Append) -> None:

@@ -1,4 +1,9 @@
-"""The four methods of the agent's gRPC API, with their limits, streams and statuses."""
+"""The four methods of the agent's gRPC API, with their limits, streams and statuses.
+
+Each method first finds the client. A session belongs to the user who has opened it. The rights of a
+client are checked before a topic is looked up, and those of all streams again when an access rule
+changes.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +15,11 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
+from kgw.agent.clients import AgentClients, CallRefusedError, publishing, subscribing
 from kgw.agent.publication import Publication, describe
 from kgw.agent.subscribe_request import read_init
 from kgw.agent.subscription import SubscriptionStream
-from kgw.agent.topics import existing_topic, topic_to_publish_to
+from kgw.agent.topics import existing_topic, topic_name, topic_to_publish_to
 from kgw.backend.seaweedmq.protos.mq_agent_pb2 import (
     ClosePublishSessionResponse,
     PublishRecordResponse,
@@ -25,8 +31,9 @@ from kgw.logs import EventLogger
 from kgw.metrics import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
+    from kgw.agent.clients import AgentClient, Question
     from kgw.backend.seaweedmq.protos.mq_agent_pb2 import (
         ClosePublishSessionRequest,
         PublishRecordRequest,
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
     from kgw.clock import Timer
     from kgw.gateway import Gateway
     from kgw.partitions.topics.topic import Topic
+    from kgw.security.principal import Principal
 
 _log = EventLogger(__name__)
 
@@ -56,6 +64,8 @@ _STATUSES: Final = {
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: StatusCode.FAILED_PRECONDITION,
     ErrorCode.GROUP_MAX_SIZE_REACHED: StatusCode.RESOURCE_EXHAUSTED,
     ErrorCode.FENCED_INSTANCE_ID: StatusCode.ABORTED,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: StatusCode.PERMISSION_DENIED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: StatusCode.PERMISSION_DENIED,
 }
 
 
@@ -81,15 +91,32 @@ _StreamEnd: TypeAlias = "asyncio.Future[StreamEndedError | None]"
 
 
 class _Session:
-    """A publisher's session: it has a topic, and at most one stream."""
+    """A publisher's session: it has a user, a topic, and at most one stream."""
 
-    __slots__ = ("opened_s", "over", "topic")
+    __slots__ = ("opened_s", "over", "principal", "topic")
 
-    def __init__(self, topic: Topic, now_s: float) -> None:
+    def __init__(self, principal: Principal, topic: Topic, now_s: float) -> None:
+        self.principal = principal
         self.topic = topic
         self.opened_s = now_s
         self.over: _StreamEnd | None = None
         """The future that ends the session's stream; None without a stream."""
+
+
+class _Stream:
+    """A stream: its kind, its client, and the rights that the client needs until its end."""
+
+    __slots__ = ("client", "kind", "questions")
+
+    def __init__(self, kind: str, client: AgentClient) -> None:
+        self.kind = kind
+        self.client = client
+        self.questions: Sequence[Question] = ()
+
+    def authorize(self, questions: Sequence[Question]) -> None:
+        """Raise KafkaError if the client lacks a right; ask for them again later."""
+        self.client.authorize(questions)
+        self.questions = questions
 
 
 class _Idle:
@@ -121,17 +148,24 @@ class _Idle:
 class AgentService(SeaweedMessagingAgentServicer):
     """Implements `SeaweedMessagingAgent` for one gateway. Its methods run in the event loop."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, clients: AgentClients | None = None) -> None:
+        """Without `clients` there are no certificates of clients."""
         self._gateway = gateway
+        self._clients = clients or AgentClients(gateway, None)
         self._sessions: dict[int, _Session] = {}
-        self._streams: dict[_StreamEnd, str] = {}
+        self._streams: dict[_StreamEnd, _Stream] = {}
         self._in_flight: dict[Publication, asyncio.Event] = {}
         self._is_stopping = False
         gateway.metrics.when_read.append(self._count)
+        if gateway.access is not None:
+            gateway.access.when_changed.append(self._ask_again)
 
     def stop(self) -> None:
         """End every stream in order: answer accepted records, commit acknowledged ones."""
         self._is_stopping = True
+        access = self._gateway.access
+        if access is not None and self._ask_again in access.when_changed:
+            access.when_changed.remove(self._ask_again)
         for over in self._streams:
             _end(over, StatusCode.UNAVAILABLE, "the gateway stops")
 
@@ -141,9 +175,10 @@ class AgentService(SeaweedMessagingAgentServicer):
         self, request: StartPublishSessionRequest, context: Any
     ) -> StartPublishSessionResponse:
         """Open a session. An error is reported in the field `error`, which SMQ's clients read."""
+        client = await self._client_of(context, "StartPublishSession")
         try:
-            topic = await topic_to_publish_to(self._gateway, request)
-            session_id = self._open(topic)
+            topic = await topic_to_publish_to(self._gateway, request, client)
+            session_id = self._open(client.principal, topic)
         except (KafkaError, StorageError) as error:
             self._refused(error)
             return StartPublishSessionResponse(error=describe(error))
@@ -154,18 +189,28 @@ class AgentService(SeaweedMessagingAgentServicer):
     ) -> ClosePublishSessionResponse:
         """End a session, and its stream once all of its records are answered.
 
-        A session ends with its stream, so an unknown session counts as ended.
+        A session ends with its stream, so an unknown session counts as ended; so does the session
+        of another user.
         """
-        session = self._sessions.pop(request.session_id, None)
+        client = await self._client_of(context, "ClosePublishSession")
+        session = self._session_of(client, request.session_id)
+        if session is not None:
+            del self._sessions[request.session_id]
         if session is not None and session.over is not None and not session.over.done():
             session.over.set_result(None)
         return ClosePublishSessionResponse()
 
     async def PublishRecord(self, _: object, context: Any) -> None:  # noqa: N802 - gRPC's name
         """Store records, and answer each one once it is durable."""
-        await self._serve("publish", self._publish, context)
+        client = await self._client_of(context, "PublishRecord")
+        await self._serve(_Stream("publish", client), self._publish, context)
 
-    def _open(self, topic: Topic) -> int:
+    def _session_of(self, client: AgentClient, session_id: int) -> _Session | None:
+        """Return a session of this user; None if there is none."""
+        session = self._sessions.get(session_id)
+        return None if session is None or session.principal != client.principal else session
+
+    def _open(self, principal: Principal, topic: Topic) -> int:
         """Return the id of a new session. Raises KafkaError POLICY_VIOLATION."""
         config, now_s = self._gateway.config, self._gateway.clock.monotonic_s()
         idle_s = config.connections_max_idle_ms / 1000
@@ -179,20 +224,21 @@ class AgentService(SeaweedMessagingAgentServicer):
             )
         # The id is random, because a client that knows it may publish. 0 means no id in a message.
         session_id = 1 + randbelow((1 << 63) - 1)
-        self._sessions[session_id] = _Session(topic, now_s)
+        self._sessions[session_id] = _Session(principal, topic, now_s)
         return session_id
 
-    async def _publish(self, context: Any, over: _StreamEnd) -> None:
+    async def _publish(self, context: Any, stream: _Stream, over: _StreamEnd) -> None:
         first: PublishRecordRequest | None = await self._first(context, over)
         if first is None:
             return
-        session = self._sessions.get(first.session_id)
+        session = self._session_of(stream.client, first.session_id)
         if session is None:
             raise StreamEndedError(StatusCode.NOT_FOUND, f"there is no session {first.session_id}")
         if session.over is not None:
             raise StreamEndedError(
                 StatusCode.FAILED_PRECONDITION, "the session has a stream already"
             )
+        stream.authorize(publishing(session.topic.name))
         session.over = over
         gateway = self._gateway
         publication = Publication(
@@ -337,9 +383,10 @@ class AgentService(SeaweedMessagingAgentServicer):
 
     async def SubscribeRecord(self, _: object, context: Any) -> None:  # noqa: N802 - gRPC's name
         """Deliver records, and receive acknowledgements."""
-        await self._serve("subscribe", self._subscribe, context)
+        client = await self._client_of(context, "SubscribeRecord")
+        await self._serve(_Stream("subscribe", client), self._subscribe, context)
 
-    async def _subscribe(self, context: Any, over: _StreamEnd) -> None:
+    async def _subscribe(self, context: Any, stream: _Stream, over: _StreamEnd) -> None:
         first: SubscribeRecordRequest | None = await self._first(context, over)
         if first is None:
             return
@@ -348,14 +395,16 @@ class AgentService(SeaweedMessagingAgentServicer):
                 StatusCode.INVALID_ARGUMENT, "the first message of a stream has an init"
             )
         gateway = self._gateway
-        topic = existing_topic(gateway, first.init.topic)
+        name = topic_name(first.init.topic, gateway.config)
+        stream.authorize(subscribing(name, first.init.consumer_group))
+        topic = existing_topic(gateway, name)
         outbox: asyncio.Queue[SubscribeRecordResponse] = asyncio.Queue(_OUTBOX)
         subscription = SubscriptionStream(
             gateway,
             topic,
             read_init(first.init, topic.partition_count),
             outbox.put,
-            client_host=_host(context.peer()),
+            client_host=stream.client.host,
             waits_for_acks=gateway.config.smq_agent_acks == "client",
         )
         works = {
@@ -406,12 +455,44 @@ class AgentService(SeaweedMessagingAgentServicer):
                 )
             subscription.acknowledge(request.ack_key, request.ack_sequence)
 
+    # --- clients ---------------------------------------------------------------------------------
+
+    async def _client_of(self, context: Any, method: str) -> AgentClient:
+        """Return the client of a call. A client that is not known has its call ended."""
+        try:
+            return await self._clients.client_of(context, method)
+        except CallRefusedError as error:
+            count(self._gateway.metrics.smq_agent_refusals, error.status.name)
+            await context.abort(error.status, str(error))
+            raise
+
+    async def _ask_again(self) -> None:
+        """End the streams whose clients have lost a right, as a rule has changed."""
+        for over, stream in self._streams.items():
+            if not all(map(stream.client.may, stream.questions)):
+                _end(over, StatusCode.PERMISSION_DENIED, "an access rule ends the stream")
+
+    def _end_with_login(self, over: _StreamEnd) -> Timer | None:
+        """End a stream when the login of its client ends; return the timer, if it does."""
+        config, clock = self._gateway.config, self._gateway.clock
+        lasts_ms = config.connections_max_reauth_ms
+        if not (config.smq_agent_login and lasts_ms > 0):
+            return None
+        return clock.call_at(
+            clock.monotonic_s() + lasts_ms / 1000,
+            lambda: _end(
+                over,
+                StatusCode.UNAUTHENTICATED,
+                "the login has ended (connections.max.reauth.ms): begin the stream again",
+            ),
+        )
+
     # --- streams ---------------------------------------------------------------------------------
 
     async def _serve(
         self,
-        kind: str,
-        work: Callable[[Any, _StreamEnd], Coroutine[Any, Any, None]],
+        stream: _Stream,
+        work: Callable[[Any, _Stream, _StreamEnd], Coroutine[Any, Any, None]],
         context: Any,
     ) -> None:
         """Count a stream and run `work` with a future that ends the stream."""
@@ -424,10 +505,13 @@ class AgentService(SeaweedMessagingAgentServicer):
                 StatusCode.RESOURCE_EXHAUSTED,
                 f"{len(self._streams)} streams are open (kgw.smq.agent.streams.max)",
             )
-        self._streams[over] = kind
+        self._streams[over] = stream
+        login_ends = self._end_with_login(over)
         try:
-            await self._guarded(work(context, over), context)
+            await self._guarded(work(context, stream, over), context)
         finally:
+            if login_ends is not None:
+                login_ends.cancel()
             del self._streams[over]
             over.cancel()
 
@@ -485,7 +569,7 @@ class AgentService(SeaweedMessagingAgentServicer):
     def _count(self) -> None:
         metrics = self._gateway.metrics
         metrics.smq_agent_sessions = len(self._sessions)
-        kinds = list(self._streams.values())
+        kinds = [stream.kind for stream in self._streams.values()]
         metrics.smq_agent_streams = {kind: kinds.count(kind) for kind in ("publish", "subscribe")}
 
 
@@ -512,8 +596,3 @@ async def _to_its_end(work: Coroutine[Any, Any, object]) -> None:
         await asyncio.wait({task})
         raise
     task.result()
-
-
-def _host(peer: str) -> str:
-    """Return the IP address in gRPC's form of a peer, such as `ipv4:127.0.0.1:40000`."""
-    return peer.partition(":")[2].rpartition(":")[0].strip("[]")

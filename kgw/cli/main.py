@@ -31,6 +31,7 @@ COMMANDS = {
     "producers": "kgw.cli.topics.producers:producers",
     "users": "kgw.cli.users.users:users",
     "acls": "kgw.cli.acls.acls:acls",
+    "tokens": "kgw.cli.tokens.tokens:tokens",
     "migrate": "kgw.cli.groups.migrate:migrate",
     "config": "kgw.cli.config:config",
     "log": "kgw.cli.storage.log:log",
@@ -48,6 +49,7 @@ EXTRAS = {
     **dict.fromkeys(("numpy", "pyarrow", "pyspark"), "spark"),
     **dict.fromkeys(("grpc", "google", "aiohttp"), "seaweedmq"),
     **dict.fromkeys(("cryptography", "re2"), "tls"),
+    "jwt": "oauth",
 }
 """The extra of kgw that has each optional module; commands may fail to import these modules."""
 
@@ -258,6 +260,11 @@ _KAFKAS = {
     "--allow-host": "--host",
     "--deny-host": "--host",
     "--user-principal": "--user",
+    "--owner-principal": "--owner",
+    "--renewer-principal": "--renewer",
+    "--max-life-time-period": "--max-lifetime",
+    "--renew-time-period": "--period",
+    "--expiry-time-period": "--after",
     "--resource-pattern-type": "--pattern",
     "--force": "--yes",
 }

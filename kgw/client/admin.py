@@ -86,6 +86,7 @@ if TYPE_CHECKING:
 TOPIC = 2
 BROKER = 4
 PROBLEMS = "kgw.problems"
+CLOCK = "kgw.clock"
 _LONG_STRINGS = 4
 """The first version of DescribeConfigs that allows values of more than 32,767 bytes."""
 
@@ -248,6 +249,15 @@ class AdminClient:
             if row.name == PROBLEMS and row.value:
                 return [(reason, text) for reason, text in json.loads(row.value)]
         return []
+
+    async def clock_ms(self, broker_id: int) -> int | None:
+        """Return the time by a broker's clock; None for a broker other than kgw, or an old one."""
+        connection = await self._client.any_connection()
+        (result,) = await describe_configs(connection, BROKER, [str(broker_id)], [CLOCK])
+        for row in result.configs:
+            if row.name == CLOCK and row.value:
+                return int(row.value)
+        return None
 
     async def topic_values(self, setting: str, topics: Sequence[str]) -> dict[str, str]:
         """Return the value of one setting for each topic that still exists.

@@ -12,11 +12,26 @@ if TYPE_CHECKING:
 
 OBEYED = {
     "security.protocol": "`PLAINTEXT` (default), `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`.",
-    "sasl.mechanism": "`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`.",
+    "sasl.mechanism": "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`.",
     "sasl.jaas.config": "Kafka's `PlainLoginModule` or `ScramLoginModule` with `username` and "
-    "`password`; with `tokenauth=true` those of a delegation token.",
+    "`password`; with `tokenauth=true` those of a delegation token. Or its "
+    "`OAuthBearerLoginModule`, which may have `clientId`, `clientSecret`, `scope` and "
+    "`extension_NAME`.",
     "sasl.username": "The user, as in librdkafka, in place of `sasl.jaas.config`.",
     "sasl.password": "The user's password, as in librdkafka.",
+    "sasl.oauthbearer.token.endpoint.url": "URL of the token endpoint, with `https`, or with "
+    "`http` on this machine. Or the URL of a file with a token (`file:///PATH`), which is read at "
+    "each login.",
+    "sasl.oauthbearer.client.credentials.client.id": "The program's name at the token endpoint.",
+    "sasl.oauthbearer.client.credentials.client.secret": "Its secret.",
+    "sasl.oauthbearer.scope": "The scopes to ask for, with blanks between them.",
+    "sasl.oauthbearer.header.urlencode": "`true`: name and secret are URL-encoded, as RFC 6749 "
+    "demands.",
+    "sasl.oauthbearer.method": "As in librdkafka: `oidc`.",
+    "sasl.oauthbearer.jwt.retriever.class": "Kafka's `DefaultJwtRetriever`, "
+    "`ClientCredentialsJwtRetriever` or `FileJwtRetriever`, which mean what the URL says.",
+    "sasl.login.callback.handler.class": "Kafka's `OAuthBearerLoginCallbackHandler`, which means "
+    "the same as nothing.",
     "ssl.truststore.type": "`PEM` or `PKCS12`. Without it the file's first bytes say it.",
     "ssl.truststore.location": "File with the certificates that are trusted. Without one, those "
     "that the system trusts.",
@@ -41,6 +56,8 @@ OBEYED = {
 """For each property that is obeyed, its meaning."""
 
 ALIASES = {
+    "sasl.oauthbearer.client.id": "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.secret": "sasl.oauthbearer.client.credentials.client.secret",
     "sasl.mechanisms": "sasl.mechanism",
     "ssl.ca.pem": "ssl.truststore.certificates",
     "ssl.certificate.pem": "ssl.keystore.certificate.chain",
@@ -72,6 +89,16 @@ IGNORED = (
     "retries",
     "retry.backoff.max.ms",
     "retry.backoff.ms",
+    "sasl.login.connect.timeout.ms",
+    "sasl.login.read.timeout.ms",
+    "sasl.login.refresh.buffer.seconds",
+    "sasl.login.refresh.min.period.seconds",
+    "sasl.login.refresh.window.factor",
+    "sasl.login.refresh.window.jitter",
+    "sasl.login.retry.backoff.max.ms",
+    "sasl.login.retry.backoff.ms",
+    "sasl.oauthbearer.scope.claim.name",
+    "sasl.oauthbearer.sub.claim.name",
     "send.buffer.bytes",
     "socket.connection.setup.timeout.max.ms",
     "socket.connection.setup.timeout.ms",
@@ -85,15 +112,18 @@ IGNORED = (
 `--bootstrap` names the servers."""
 
 _CLASSES = "kgw loads no classes"
-_REFUSED = (
+REFUSED = (
     ("config.providers", "values are taken as they are written"),
     ("enable.ssl.certificate.verification", "the server's certificate is always checked"),
     ("sasl.client.callback.handler.class", _CLASSES),
     ("sasl.kerberos.", "Kerberos is not spoken"),
-    ("sasl.login.callback.handler.class", _CLASSES),
     ("sasl.login.class", _CLASSES),
-    ("sasl.login.", "tokens of OAuth are not spoken yet"),
-    ("sasl.oauthbearer.", "tokens of OAuth are not spoken yet"),
+    ("sasl.oauthbearer.assertion.", "tokens are asked for by client credentials alone"),
+    ("sasl.oauthbearer.expected.", "the server checks tokens"),
+    ("sasl.oauthbearer.jwks.", "the server checks tokens"),
+    ("sasl.oauthbearer.jwt.validator.class", _CLASSES),
+    ("sasl.oauthbearer.clock.", "the server checks tokens"),
+    ("sasl.oauthbearer.", "a token comes from a file, or by client credentials"),
     ("security.providers", _CLASSES),
     ("ssl.cipher.suites", "kgw takes the suites that OpenSSL chooses"),
     ("ssl.engine.factory.class", _CLASSES),
@@ -103,6 +133,8 @@ _REFUSED = (
 SECRETS = frozenset(
     {
         "sasl.jaas.config",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "sasl.oauthbearer.client.secret",
         "sasl.password",
         "ssl.key.password",
         "ssl.key.pem",
@@ -151,7 +183,7 @@ def check_names(names: Iterable[str]) -> None:
     for name in names:
         if name in _KNOWN:
             continue
-        for beginning, reason in _REFUSED:
+        for beginning, reason in REFUSED:
             if name.startswith(beginning):
                 raise PropertyError(name, f"the property is refused: {reason}")
         raise PropertyError(

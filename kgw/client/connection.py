@@ -11,12 +11,13 @@ from kgw.client.errors import (
     CannotConnectError,
     ClientError,
     ConnectionLostError,
+    HungUpError,
     NotKafkaError,
     RequestTimedOutError,
     UnsupportedApiError,
     refuse,
 )
-from kgw.client.failures import describe, is_of_handshake, what_answers
+from kgw.client.failures import describe, is_of_handshake, is_tls_record, what_answers
 from kgw.client.login import log_in
 from kgw.client.values import REQUEST_TIMEOUT_S, ApiSupport
 from kgw.clock import SystemClock
@@ -154,6 +155,12 @@ class Connection(asyncio.BufferedProtocol):
         return format_address(self.host, self.port)
 
     @property
+    def peer_certificate(self) -> bytes | None:
+        """The server's certificate in DER; None without TLS."""
+        tls = None if self._transport is None else self._transport.get_extra_info("ssl_object")
+        return None if tls is None else tls.getpeercert(binary_form=True)
+
+    @property
     def is_open(self) -> bool:
         """Whether requests can be sent."""
         return self._transport is not None and self._lost is None
@@ -189,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
 
         begun_s = self._clock.monotonic_s()
         try:
-            lifetime_ms = await log_in(ask, self.address, login)
+            lifetime_ms = await log_in(ask, self.address, login, begun_s)
         except ConnectionLostError as error:
             raise CannotConnectError(f"{error} during the login") from None
         lasts_s = lifetime_ms / 1000 * _USED_LIFETIME if lifetime_ms > 0 else inf
@@ -407,7 +414,9 @@ class Connection(asyncio.BufferedProtocol):
                     self._take_answer(frame)
                 frames = self._reader.take_rest()
         except ProtocolError:
-            self._fail(NotKafkaError(f"{self.address} {what_answers(self._first_bytes)}"))
+            first = self._first_bytes
+            text = f"{self.address} {what_answers(first)}"
+            self._fail(NotKafkaError(text, speaks_tls=is_tls_record(first)))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let all pending requests fail."""
@@ -494,8 +503,9 @@ class Connection(asyncio.BufferedProtocol):
             # Servers of other protocols often close the connection after the first request.
             is_plain = self._security is None or self._security.tls is None
             hint = "speak TLS (security.protocol)" if is_plain else "ask for a client's certificate"
-            raise CannotConnectError(
-                f"{error} at the first request; does it {hint}, or not speak Kafka?"
+            raise HungUpError(
+                f"{error} at the first request; does it {hint}, or not speak Kafka?",
+                is_encrypted=not is_plain,
             ) from None
 
 

@@ -42,6 +42,16 @@ class CannotConnectError(ClientError):
     is_undone = True
 
 
+class HungUpError(CannotConnectError):
+    """A connection was made, and the server closed it before it had answered anything."""
+
+    def __init__(self, message: str, *, is_encrypted: bool = False) -> None:
+        super().__init__(message)
+        self.is_encrypted = is_encrypted
+        """Whether the client's side of a TLS handshake had succeeded. In TLS 1.3 the server looks
+        at the client's certificate only afterwards."""
+
+
 class ConnectionLostError(ClientError):
     """The connection was lost while requests were pending. They may have been carried out."""
 
@@ -57,6 +67,11 @@ class RequestTimedOutError(ClientError):
 class NotKafkaError(ClientError):
     """The peer at that address does not speak Kafka's protocol."""
 
+    def __init__(self, message: str, *, speaks_tls: bool = False) -> None:
+        super().__init__(message)
+        self.speaks_tls = speaks_tls
+        """Whether it has answered with TLS, so that it may be a Kafka server all the same."""
+
 
 class UnsupportedApiError(ClientError):
     """The server does not support the API in any version that this client supports."""
@@ -66,6 +81,13 @@ class UnsupportedApiError(ClientError):
 
 class TlsError(ClientError):
     """There is no TLS with the peer: a certificate is refused, or the peer speaks no TLS."""
+
+    def __init__(self, message: str, *, reason: str = "", verify_code: int = 0) -> None:
+        super().__init__(message)
+        self.reason = reason
+        """OpenSSL's name of the failure."""
+        self.verify_code = verify_code
+        """OpenSSL's code for why the server's certificate is refused; 0 if it is not."""
 
 
 class LoginError(ClientError):

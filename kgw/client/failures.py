@@ -22,11 +22,16 @@ def is_of_handshake(error: OSError) -> bool:
     return isinstance(error, (SSLError, ConnectionResetError, ConnectionAbortedError))
 
 
+def is_tls_record(first_bytes: bytes) -> bool:
+    """Return whether a peer speaks TLS, judged by its first bytes."""
+    return first_bytes[:1] in {b"\x14", b"\x15", b"\x16", b"\x17"} and first_bytes[1:2] == b"\x03"
+
+
 def what_answers(first_bytes: bytes) -> str:
     """Return a text about the protocol that a peer speaks, judged by its first bytes."""
     if first_bytes.startswith((b"HTTP", b"<!DOCTYP", b"<html")):
         return "speaks HTTP, not Kafka"
-    if len(first_bytes) > 1 and first_bytes[0] in {0x14, 0x15, 0x16, 0x17} and first_bytes[1] == 3:
+    if is_tls_record(first_bytes):
         return "speaks TLS: security.protocol must be SSL or SASL_SSL"
     if first_bytes.startswith((b"SSH-", b"220 ", b"+OK")):
         return "speaks another protocol, not Kafka"

@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+BEARER_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_MECHANISMS = {
+    PLAIN_MODULE: ("PLAIN",),
+    SCRAM_MODULE: ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+    BEARER_MODULE: ("OAUTHBEARER",),
+}
+"""The mechanisms of SASL that each login module is for."""
 _FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
 
 # As Kafka sets up Java's StreamTokenizer.
@@ -47,6 +54,18 @@ class _Token(NamedTuple):
 
 
 _END = _Token("end", "")
+
+
+def module_options(text: str, mechanism: str) -> dict[str, str]:
+    """Return the options of the login module for a mechanism. Raises ValueError."""
+    module, options = parse_jaas(text)
+    mechanisms = _MECHANISMS.get(module)
+    if mechanisms is None:
+        raise ValueError(f"its login module is none that is known: {', '.join(_MECHANISMS)}")
+    if mechanism not in mechanisms:
+        meant = next(one for one, known in _MECHANISMS.items() if mechanism in known)
+        raise ValueError(f"with sasl.mechanism={mechanism} its login module is {meant}")
+    return options
 
 
 def parse_jaas(text: str) -> JaasLogin:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kgw.client.client_properties import OBEYED, GivenProperties, check_names
-from kgw.client.jaas import PLAIN_MODULE, SCRAM_MODULE, parse_jaas
+from kgw.client.jaas import module_options
 from kgw.config.listeners import SecurityProtocol
 from kgw.config.properties import PropertyError
 from kgw.security.sasl.scram import ScramMechanism
@@ -19,13 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from ssl import SSLContext
 
-PLAIN = "PLAIN"
-MECHANISMS = (PLAIN, *(one.sasl_name for one in ScramMechanism))
-_MODULES = {PLAIN_MODULE: (PLAIN,), SCRAM_MODULE: tuple(one.sasl_name for one in ScramMechanism)}
-_NOT_SPOKEN = {
-    "GSSAPI": "Kerberos is not spoken",
-    "OAUTHBEARER": "tokens of OAuth are not spoken yet",
-}
+    from kgw.client.token_login import TokenLogin
+
+PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
+MECHANISMS = (PLAIN, *(one.sasl_name for one in ScramMechanism), OAUTHBEARER)
+_NOT_SPOKEN = {"GSSAPI": "Kerberos is not spoken"}
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,10 @@ class ClientLogin:
     is_token: bool = False
     """Whether the name and the password are those of a delegation token."""
 
+    def __str__(self) -> str:
+        """Name the login in error texts."""
+        return f"the login of {self.user}"
+
 
 @dataclass(frozen=True)
 class ClientSecurity:
@@ -49,7 +51,12 @@ class ClientSecurity:
     protocol: SecurityProtocol
     tls: SSLContext | None = field(default=None, repr=False)
     """Trusted certificates, the client's own, and whether names are checked; None without TLS."""
-    login: ClientLogin | None = None
+    login: ClientLogin | TokenLogin | None = None
+
+    @property
+    def password_login(self) -> ClientLogin | None:
+        """The login with a name and a password; None without a login and with a token of OAuth."""
+        return self.login if isinstance(self.login, ClientLogin) else None
 
 
 def client_security(properties: Mapping[str, str]) -> ClientSecurity:
@@ -58,8 +65,7 @@ def client_security(properties: Mapping[str, str]) -> ClientSecurity:
     Reads the files that they name. Raises PropertyError: an unknown property is refused, one that
     has nothing to do with connections is ignored (`IGNORED`).
     """
-    check_names(properties)
-    given = GivenProperties(properties)
+    given = _checked(properties)
     protocol = _protocol(given)
     tls, login = None, None
     if protocol.has_tls:
@@ -69,6 +75,21 @@ def client_security(properties: Mapping[str, str]) -> ClientSecurity:
     if protocol.has_login:
         login = _login(given)
     return ClientSecurity(protocol, tls, login)
+
+
+def check_client_properties(properties: Mapping[str, str]) -> None:
+    """Raise PropertyError as `client_security` does, but read no file.
+
+    For a process that passes the properties on: the files may be on other machines.
+    """
+    given = _checked(properties)
+    if _protocol(given).has_login:
+        _login(given)
+
+
+def _checked(properties: Mapping[str, str]) -> GivenProperties:
+    check_names(properties)
+    return GivenProperties(properties)
 
 
 def _protocol(given: GivenProperties) -> SecurityProtocol:
@@ -89,7 +110,7 @@ def _protocol(given: GivenProperties) -> SecurityProtocol:
     return SecurityProtocol.PLAINTEXT
 
 
-def _login(given: GivenProperties) -> ClientLogin:
+def _login(given: GivenProperties) -> ClientLogin | TokenLogin:
     mechanism = given.text("sasl.mechanism")
     known = ", ".join(MECHANISMS)
     if not mechanism:
@@ -100,6 +121,11 @@ def _login(given: GivenProperties) -> ClientLogin:
     if mechanism not in MECHANISMS:
         why = _NOT_SPOKEN.get(mechanism, "there is no such mechanism")
         raise PropertyError("sasl.mechanism", f"the mechanism is refused: {why} ({known})")
+    if mechanism == OAUTHBEARER:
+        from kgw.client.token_properties import token_login
+
+        return token_login(given)
+    _refuse_token_properties(given)
     jaas = given.secret("sasl.jaas.config")
     is_token = False
     if jaas.strip():
@@ -125,20 +151,20 @@ def _login(given: GivenProperties) -> ClientLogin:
     return ClientLogin(mechanism, user, password, is_token)
 
 
+def _refuse_token_properties(given: GivenProperties) -> None:
+    """Raise PropertyError for properties of tokens that would have no effect."""
+    for one in given.names:
+        if one in OBEYED and one.startswith(("sasl.oauthbearer.", "sasl.login.")):
+            raise PropertyError(one, "it has no effect without sasl.mechanism=OAUTHBEARER")
+
+
 def _jaas_login(jaas: str, mechanism: str) -> tuple[str, str, bool]:
     """Return the user, the password, and whether they are a delegation token's."""
     name = "sasl.jaas.config"
     try:
-        module, options = parse_jaas(jaas)
+        options = module_options(jaas, mechanism)
     except ValueError as error:
         raise PropertyError(name, str(error)) from None
-    mechanisms = _MODULES.get(module)
-    if mechanisms is None:
-        modules = " and ".join(_MODULES)
-        raise PropertyError(name, f"its login module is none that is known: {modules}")
-    if mechanism not in mechanisms:
-        meant = next(one for one, known in _MODULES.items() if mechanism in known)
-        raise PropertyError(name, f"with sasl.mechanism={mechanism} its login module is {meant}")
     for option in ("username", "password"):
         if not options.get(option):
             raise PropertyError(name, f"it has no {option}")

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.client.errors import CannotConnectError, ClientError, TlsError
+from kgw.client.errors import ClientError, HungUpError, TlsError
 from kgw.config.properties import PropertyError
 
 if TYPE_CHECKING:
@@ -313,12 +313,15 @@ def is_tls_error(error: OSError) -> bool:
     return isinstance(error, ssl.SSLError)
 
 
-_EXPIRED, _NOT_YET_VALID = 10, 9
-_WRONG_NAME = frozenset({62, 64})
+EXPIRED, NOT_YET_VALID = 10, 9
+"""OpenSSL's codes for a certificate of the server, or of an authority, outside its dates."""
+WRONG_NAME = frozenset({62, 64})
+"""Those for a certificate that is for other hosts."""
 _PLAIN_TEXT = frozenset(
     {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"}
 )
-_WANTS_CERTIFICATE = frozenset({"TLSV13_ALERT_CERTIFICATE_REQUIRED"})
+WANTS_CERTIFICATE = frozenset({"TLSV13_ALERT_CERTIFICATE_REQUIRED"})
+"""OpenSSL's reason when the server asks for a client's certificate, and was shown none."""
 _NO_COMMON_GROUND = frozenset({"SSLV3_ALERT_HANDSHAKE_FAILURE", "TLSV1_ALERT_PROTOCOL_VERSION"})
 
 
@@ -330,34 +333,39 @@ _OWN_CERTIFICATE = (
 def tls_failure(address: str, error: OSError) -> ClientError:
     """Return the error that says in one line why there is no connection with TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return TlsError(f"{address} is not trusted: {_distrust(error)}")
+        text = f"{address} is not trusted: {_distrust(error)}"
+        return TlsError(text, reason=error.reason or "", verify_code=error.verify_code)
     if not isinstance(error, ssl.SSLError):
-        return CannotConnectError(
+        return HungUpError(
             f"{address} closed the connection during the TLS handshake: does it speak plain text, "
             "or ask for a client's certificate (ssl.keystore.location)?"
         )
     reason = error.reason or ""
+    return TlsError(_refusal(address, reason), reason=reason)
+
+
+def _refusal(address: str, reason: str) -> str:
     if reason in _PLAIN_TEXT:
-        return TlsError(f"{address} does not speak TLS: is security.protocol right?")
-    if reason in _WANTS_CERTIFICATE:
-        return TlsError(f"{address} asks for a client's certificate (ssl.keystore.location)")
+        return f"{address} does not speak TLS: is security.protocol right?"
+    if reason in WANTS_CERTIFICATE:
+        return f"{address} asks for a client's certificate (ssl.keystore.location)"
     if reason in _NO_COMMON_GROUND:
-        return TlsError(
+        return (
             f"{address} refused the TLS handshake: is there a common version of TLS, and "
             f"{_OWN_CERTIFICATE}"
         )
     if "ALERT" in reason:
         alert = reason.rpartition("ALERT_")[2].replace("_", " ").lower()
-        return TlsError(f"{address} refused the TLS handshake ({alert}): {_OWN_CERTIFICATE}")
-    return TlsError(f"TLS with {address} failed: {reason.replace('_', ' ').lower() or 'unknown'}")
+        return f"{address} refused the TLS handshake ({alert}): {_OWN_CERTIFICATE}"
+    return f"TLS with {address} failed: {reason.replace('_', ' ').lower() or 'unknown'}"
 
 
 def _distrust(error: ssl.SSLCertVerificationError) -> str:
     code = error.verify_code
-    if code in _WRONG_NAME:
+    if code in WRONG_NAME:
         return f"{error.verify_message} (ssl.endpoint.identification.algorithm)"
-    if code == _EXPIRED:
+    if code == EXPIRED:
         return "its certificate has expired"
-    if code == _NOT_YET_VALID:
+    if code == NOT_YET_VALID:
         return "its certificate is not valid yet"
     return f"{error.verify_message} (ssl.truststore.location)"

@@ -9,6 +9,7 @@ from kgw.config.listeners import (
     Listener,
     SecurityProtocol,
     check_mapped,
+    is_https,
     is_loopback,
     parse_admin_listener,
     parse_agent_listener,
@@ -213,6 +214,33 @@ class Config(ServerSettings):
         return parse_agent_listener(self.smq_agent_listener) if self.smq_agent_listener else None
 
     @property
+    def has_https(self) -> bool:
+        """Whether an admin listener or the agent's listener has TLS."""
+        agent = self.bound_agent_listener
+        return any(map(is_https, self.bound_admin_listeners)) or (
+            agent is not None and is_https(agent)
+        )
+
+    @property
+    def asks_for_certificates(self) -> bool:
+        """Whether every client of a listener with TLS must show a certificate."""
+        return self.ssl_client_auth == "required"
+
+    @property
+    def has_users(self) -> bool:
+        """Whether clients of some listener log in as users."""
+        return (
+            self.admin_login
+            or self.smq_agent_login
+            or any(protocol.has_login for protocol in self.protocols.values())
+        )
+
+    @property
+    def has_access_rules(self) -> bool:
+        """Whether access rules are on."""
+        return bool(self.super_users or self.authorizer_class_name)
+
+    @property
     def advertised(self) -> dict[str, Listener]:
         """By name, the listeners whose advertised address is not the bound one.
 
@@ -238,8 +266,8 @@ class Config(ServerSettings):
         if not self.listeners:
             raise ConfigError("listeners: at least one is needed")
         bound = {listener.name for listener in self.bound_listeners}
-        for name in bound:
-            self._check_security(name)
+        for listener in self.bound_listeners:
+            self._check_security(listener)
         try:
             check_mapped(bound, parse_protocol_map(self.listener_security_protocol_map))
         except ValueError as error:
@@ -252,18 +280,10 @@ class Config(ServerSettings):
                     f"advertised.listeners: {listener.host or 'an empty host'!r} is no address "
                     "that a client could connect to"
                 )
-        for listener in () if self.admin_token_file else self.bound_admin_listeners:
-            if not is_loopback(listener.host):
-                raise ConfigError(
-                    f"kgw.admin.listeners: {listener.host or 'every address'} is no loopback "
-                    "address; without kgw.admin.token.file the admin listener serves this machine "
-                    "alone (127.0.0.1, ::1 or localhost)"
-                )
-        if self.smq_agent_listener and (self.super_users or self.authorizer_class_name):
-            raise ConfigError(
-                "kgw.smq.agent.listener: SeaweedMQ's agent asks no access rules, which super.users "
-                "or authorizer.class.name has switched on"
-            )
+        for listener in self.bound_admin_listeners:
+            self._check_admin(listener)
+        if self.bound_agent_listener is not None:
+            self._check_agent(self.bound_agent_listener)
         if self.backend.startswith("seaweedmq:") and self.is_given("log.dirs"):
             raise ConfigError(
                 f"log.dirs ({self.origin('log.dirs')}) and kgw.backend={self.backend} exclude each "
@@ -282,21 +302,125 @@ class Config(ServerSettings):
                 "kgw.lenient.replication=true accepts factors above 1"
             )
 
-    def _check_security(self, listener_name: str) -> None:
-        protocol = self.protocol(listener_name)
-        if protocol.has_tls and not (self.ssl_keystore_location or self.ssl_keystore_key):
+    def _check_admin(self, listener: Listener) -> None:
+        setting = "kgw.admin.listeners"
+        self._check_https(setting, listener)
+        if is_loopback(listener.host):
+            return
+        if self.admin_login:
+            self._check_passwords(setting, listener)
+        is_known_by_certificate = is_https(listener) and self.asks_for_certificates
+        if not (self.admin_token_file or self.admin_login or is_known_by_certificate):
             raise ConfigError(
-                f"listener {listener_name} is {protocol.value}: ssl.keystore.location must name "
-                "the server's private key and certificate"
+                f"{setting}: {listener.host or 'every address'} is no loopback address; without "
+                "kgw.admin.token.file or kgw.admin.login the admin listener serves this machine "
+                "alone (127.0.0.1, ::1 or localhost)"
             )
+
+    def _check_agent(self, listener: Listener) -> None:
+        setting = "kgw.smq.agent.listener"
+        self._check_https(setting, listener)
+        if is_https(listener):
+            self._check_grpc(setting)
+        if self.smq_agent_login and not is_loopback(listener.host):
+            self._check_passwords(setting, listener)
+        is_known_by_certificate = is_https(listener) and self.asks_for_certificates
+        if self.has_access_rules and not (self.smq_agent_login or is_known_by_certificate):
+            raise ConfigError(
+                f"{setting}: super.users or authorizer.class.name has switched access rules on, "
+                "and the agent's clients do not say who they are: kgw.smq.agent.login=true has "
+                "them log in"
+            )
+
+    def _check_https(self, setting: str, listener: Listener) -> None:
+        if is_https(listener):
+            self._check_keystore(f"{setting} has https://")
+
+    def _check_keystore(self, what: str) -> None:
+        if not (self.ssl_keystore_location or self.ssl_keystore_key):
+            raise ConfigError(
+                f"{what}: ssl.keystore.location must name the server's private key and certificate"
+            )
+
+    def _check_passwords(self, setting: str, listener: Listener) -> None:
+        if not (is_https(listener) or self.sasl_plain_without_tls):
+            raise ConfigError(
+                f"{setting}: at {listener.host or 'every address'} everybody on the way could "
+                "read the passwords; https:// encrypts them, kgw.sasl.plain.without.tls=true "
+                "allows it"
+            )
+
+    def _check_grpc(self, setting: str) -> None:
+        """Raise ConfigError for a setting of TLS that gRPC cannot obey."""
+        refused = {
+            "ssl.client.auth": self.ssl_client_auth == "requested",
+            "ssl.enabled.protocols": len(set(self.ssl_enabled_protocols)) == 1,
+            "ssl.cipher.suites": bool(self.ssl_cipher_suites),
+        }
+        for name, is_refused in refused.items():
+            if is_refused:
+                raise ConfigError(
+                    f"{name} and {setting} with https:// exclude each other: gRPC serves TLS 1.2 "
+                    "and 1.3 with its own cipher suites, and requires a certificate of clients or "
+                    "asks for none"
+                )
+
+    def _check_security(self, listener: Listener) -> None:
+        listener_name = listener.name
+        protocol = self.protocol(listener_name)
+        if protocol.has_tls:
+            self._check_keystore(f"listener {listener_name} is {protocol.value}")
+        mechanisms = self.sasl_enabled_mechanisms if protocol.has_login else ()
+        if protocol is SecurityProtocol.SASL_PLAINTEXT:
+            if "PLAIN" in mechanisms and not self.sasl_plain_without_tls:
+                raise ConfigError(
+                    f"listener {listener_name} is SASL_PLAINTEXT: with PLAIN everybody on the way "
+                    "could read the password; kgw.sasl.plain.without.tls=true allows it"
+                )
+            if "OAUTHBEARER" in mechanisms and not self.sasl_oauthbearer_without_tls:
+                raise ConfigError(
+                    f"listener {listener_name} is SASL_PLAINTEXT: with OAUTHBEARER everybody on "
+                    "the way could read the token; kgw.sasl.oauthbearer.without.tls=true allows it"
+                )
+        if "OAUTHBEARER" in mechanisms:
+            self._check_tokens()
         if (
-            protocol is SecurityProtocol.SASL_PLAINTEXT
-            and "PLAIN" in self.sasl_enabled_mechanisms
-            and not self.sasl_plain_without_tls
+            not (protocol.has_login or self.has_access_rules or self.listeners_without_login)
+            and not (protocol.has_tls and self.ssl_client_auth == "required")
+            and not is_loopback(listener.host)
         ):
             raise ConfigError(
-                f"listener {listener_name} is SASL_PLAINTEXT: with PLAIN everybody on the way "
-                "could read the password; kgw.sasl.plain.without.tls=true allows it"
+                f"listener {listener}: every machine that reaches it may read, write and delete "
+                "everything, as nobody has to log in; give it a login (docs/security.md) or a "
+                "loopback address, or allow it by kgw.listeners.without.login=true"
+            )
+
+    def _check_tokens(self) -> None:
+        """Raise ConfigError if anybody could make a token, or use one that was meant for others."""
+        url = self.sasl_oauthbearer_jwks_endpoint_url
+        if not url and not self.sasl_oauthbearer_jwks_file:
+            raise ConfigError(
+                "OAUTHBEARER: sasl.oauthbearer.jwks.endpoint.url must name the key set by which "
+                "tokens are checked, or kgw.sasl.oauthbearer.jwks.file a file with it"
+            )
+        if url and self.sasl_oauthbearer_jwks_file:
+            raise ConfigError(
+                "sasl.oauthbearer.jwks.endpoint.url and kgw.sasl.oauthbearer.jwks.file exclude "
+                "each other"
+            )
+        if url.lower().startswith("http:") and not self.sasl_oauthbearer_jwks_over_http:
+            raise ConfigError(
+                "sasl.oauthbearer.jwks.endpoint.url: whoever can listen at an http address of this "
+                "machine could let anybody in; kgw.sasl.oauthbearer.jwks.over.http=true allows it"
+            )
+        if not any(one.strip() for one in self.sasl_oauthbearer_expected_audience):
+            raise ConfigError(
+                "OAUTHBEARER: sasl.oauthbearer.expected.audience must name this server: otherwise "
+                "tokens for other services would be accepted"
+            )
+        if not self.sasl_oauthbearer_expected_issuer.strip():
+            raise ConfigError(
+                "OAUTHBEARER: sasl.oauthbearer.expected.issuer must name the authorization server"
             )
 
 

@@ -35,6 +35,8 @@ class SecurityProtocol(Enum):
 _PROMISES = ("SSL", "SASL", "TLS", "SECURE")
 _MISSPELT = 0.75
 """How similar to a protocol a name may not be."""
+_HTTPS = "_HTTPS"
+"""The end of the name of an admin or agent listener with TLS."""
 _OF_KAFKA = frozenset({"CONTROLLER", *(one.value for one in SecurityProtocol)})
 
 
@@ -134,15 +136,34 @@ def parse_listener(text: str) -> Listener:
 
 
 def parse_admin_listener(text: str) -> Listener:
-    """Parse an admin listener `host:port`. Raises ValueError."""
-    host, port = parse_address(text.removeprefix("http://"))
-    return Listener("ADMIN", host, port)
+    """Parse an admin listener `host:port`, or `https://host:port` with TLS. Raises ValueError."""
+    return _parse_http_listener("ADMIN", text)
 
 
 def parse_agent_listener(text: str) -> Listener:
-    """Parse an agent listener `host:port`. Raises ValueError."""
-    host, port = parse_address(text)
-    return Listener("SMQ_AGENT", host, port)
+    """Parse an agent listener `host:port`, or `https://host:port` with TLS. Raises ValueError."""
+    return _parse_http_listener("SMQ_AGENT", text)
+
+
+def _parse_http_listener(name: str, text: str) -> Listener:
+    address = text.removeprefix("https://")
+    if address != text:
+        return Listener(name + _HTTPS, *parse_address(address))
+    return Listener(name, *parse_address(text.removeprefix("http://")))
+
+
+def is_https(listener: Listener) -> bool:
+    """Return whether an admin or agent listener has TLS."""
+    return listener.name.endswith(_HTTPS)
+
+
+def http_address(listener: Listener, host: str) -> str:
+    """Return the address of an admin or agent listener, as its setting takes it.
+
+    `host` stands for a host that is empty.
+    """
+    address = format_address(listener.host or host, listener.port)
+    return f"https://{address}" if is_https(listener) else address
 
 
 def is_loopback(host: str) -> bool:

@@ -9,7 +9,7 @@ _CONSUMER_PROTOCOL = "the consumer protocol of KIP-848 is not served yet"
 _STREAMS = "streams groups are not served yet"
 _OFFSETS = "committed offsets are rows of the state store, not records of a topic"
 _TRANSACTION_LOG = "transactional ids are rows of the state store, not records of a topic"
-_TOKENS = "delegation tokens are not served yet"
+_TOKENS = "removed in Kafka 4; see delegation.token.secret.key"
 _ONE_SECURITY = "one setting holds for every listener"
 _LOGIN = "of the login kgw has sasl.enabled.mechanisms and the settings beside it"
 _TLS = "Python's ssl module has nothing that it could mean"
@@ -95,6 +95,7 @@ _REFUSED_PREFIXES = (
     ("replica.", _ONE_NODE),
     ("replication.", _ONE_NODE),
     ("reserved.broker.", _ONE_NODE),
+    ("sasl.oauthbearer.", "the server only checks tokens, and loads no classes for it"),
     ("sasl.", _LOGIN),
     ("security.", _TLS),
     ("share.", _SHARE),

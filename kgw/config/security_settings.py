@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from kgw.config.setting import SettingType, TypedSetting, Value, fixed
+from kgw.config.setting import SettingType, TypedSetting, Value, dynamic_setting, fixed
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("OAUTHBEARER", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 """The SASL mechanisms that kgw serves."""
 _NOT_SERVED = {
     "GSSAPI": "Kerberos is not served",
-    "OAUTHBEARER": "tokens of OAuth are not served yet",
 }
 
 
@@ -155,11 +154,175 @@ class AccessSettings:
         allowed=("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
         reason="kgw loads no classes",
     )
+    access_rules_max = TypedSetting(
+        "kgw.access.rules.max",
+        10_000,
+        "Access rules; more are refused with POLICY_VIOLATION. All of them are in memory.",
+        minimum=1,
+    )
+    audit_log_level = TypedSetting(
+        "kgw.audit.log.level",
+        "info",
+        "What the audit log (`kgw.audit`) has: changes of rules and users, and what clients were "
+        "denied (`info`), also what they were allowed (`debug`), or nothing (`off`).",
+        allowed=("debug", "info", "off"),
+    )
     allow_everyone_if_no_acl_found = fixed(
         "allow.everyone.if.no.acl.found",
         False,
         "Whether resources without a rule are open to everybody.",
         "a rule that is removed would open what it protected",
+    )
+
+
+def _check_key_set_url(value: Value) -> None:
+    if value:
+        from kgw.config.web_url import parse_web_url
+
+        parse_web_url(str(value))
+
+
+def _check_not_blank(value: Value) -> None:
+    if not str(value).strip():
+        raise ValueError("the name of a claim is needed")
+
+
+class OAuthSettings:
+    """Settings of the mechanism OAUTHBEARER, which needs the extra `oauth`."""
+
+    sasl_oauthbearer_jwks_endpoint_url = TypedSetting(
+        "sasl.oauthbearer.jwks.endpoint.url",
+        "",
+        "URL of the key set (JWKS) of the authorization server, with https. Redirects are not "
+        "followed, and file URLs are refused.",
+        check=_check_key_set_url,
+    )
+    sasl_oauthbearer_jwks_file = TypedSetting(
+        "kgw.sasl.oauthbearer.jwks.file",
+        "",
+        "File with the key set (JWKS), in place of a URL, for a server that cannot reach the "
+        "authorization server. It is read again as often as a URL.",
+    )
+    sasl_oauthbearer_jwks_over_http = TypedSetting(
+        "kgw.sasl.oauthbearer.jwks.over.http",
+        False,
+        "Whether the URL of the key set may begin with http. It must name this machine (127.0.0.1, "
+        "::1 or localhost); every process that can listen there can then let anybody in.",
+    )
+    sasl_oauthbearer_without_tls = TypedSetting(
+        "kgw.sasl.oauthbearer.without.tls",
+        False,
+        "Whether OAUTHBEARER is served at SASL_PLAINTEXT listeners, where everybody on the way can "
+        "read the token and use it.",
+    )
+    sasl_oauthbearer_expected_audience = TypedSetting(
+        "sasl.oauthbearer.expected.audience",
+        (),
+        "The names of this server for the authorization server: a token must be for one of them "
+        "(claim `aud`). Needed for OAUTHBEARER.",
+    )
+    sasl_oauthbearer_expected_issuer = TypedSetting(
+        "sasl.oauthbearer.expected.issuer",
+        "",
+        "The name of the authorization server: a token must be from it (claim `iss`). Needed for "
+        "OAUTHBEARER.",
+    )
+    sasl_oauthbearer_sub_claim_name = TypedSetting(
+        "sasl.oauthbearer.sub.claim.name",
+        "sub",
+        "The claim that names the user.",
+        check=_check_not_blank,
+    )
+    sasl_oauthbearer_scope_claim_name = TypedSetting(
+        "sasl.oauthbearer.scope.claim.name",
+        "scope",
+        "The claim with the scopes: a string, or a list of strings. They allow nothing; access "
+        "rules do.",
+        check=_check_not_blank,
+    )
+    sasl_oauthbearer_clock_skew_seconds = TypedSetting(
+        "sasl.oauthbearer.clock.skew.seconds",
+        30,
+        "By how much the clock of the authorization server may be ahead of this one (claims `nbf` "
+        "and `iat`). Unlike in Kafka, no token is accepted after its end (`exp`).",
+        maximum=600,
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms = TypedSetting(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        3_600_000,
+        "How often the key set is fetched again. A token with an unknown key lets it be fetched "
+        "at once, at most every ten seconds.",
+        type_=SettingType.LONG,
+        minimum=1_000,
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms = TypedSetting(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        100,
+        "The pause after a failed attempt to fetch the key set again; it doubles with each.",
+        type_=SettingType.LONG,
+        minimum=10,
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms = TypedSetting(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        10_000,
+        "The longest such pause.",
+        type_=SettingType.LONG,
+        minimum=10,
+    )
+
+
+def _check_secret(value: Value) -> None:
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        raise ValueError("the secret is not UTF-8") from None
+
+
+class DelegationTokenSettings:
+    """Settings of delegation tokens (KIP-48)."""
+
+    delegation_token_secret_key = TypedSetting(
+        "delegation.token.secret.key",
+        "",
+        "The secret from which the passwords of delegation tokens are made; at least 32 random "
+        "characters. Empty: the server has no tokens. With another secret the tokens that were "
+        "created before are invalid.",
+        type_=SettingType.PASSWORD,
+        check=_check_secret,
+    )
+    delegation_token_max_lifetime_ms = TypedSetting(
+        "delegation.token.max.lifetime.ms",
+        604_800_000,
+        "How long a delegation token can be renewed.",
+        type_=SettingType.LONG,
+        minimum=1,
+    )
+    delegation_token_expiry_time_ms = TypedSetting(
+        "delegation.token.expiry.time.ms",
+        86_400_000,
+        "How long a delegation token is valid, after its creation and after each renewal.",
+        type_=SettingType.LONG,
+        minimum=1,
+    )
+    delegation_token_expiry_check_interval_ms = TypedSetting(
+        "delegation.token.expiry.check.interval.ms",
+        3_600_000,
+        "How often expired delegation tokens are removed. They are refused from their expiry on.",
+        type_=SettingType.LONG,
+        minimum=1,
+    )
+    delegation_tokens_max = TypedSetting(
+        "kgw.delegation.tokens.max",
+        10_000,
+        "Delegation tokens; more are refused with POLICY_VIOLATION.",
+        minimum=1,
+    )
+    delegation_tokens_per_principal_max = TypedSetting(
+        "kgw.delegation.tokens.per.principal.max",
+        1_000,
+        "Delegation tokens that one principal owns or has requested; more are refused with "
+        "POLICY_VIOLATION.",
+        minimum=1,
     )
 
 
@@ -169,8 +332,8 @@ class LoginSettings:
     sasl_enabled_mechanisms = TypedSetting(
         "sasl.enabled.mechanisms",
         ("SCRAM-SHA-256", "SCRAM-SHA-512"),
-        "The mechanisms by which clients may log in, of `PLAIN`, `SCRAM-SHA-256` and "
-        "`SCRAM-SHA-512`. Kafka's default is GSSAPI.",
+        "The mechanisms by which clients may log in, of `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` "
+        "and `OAUTHBEARER`. Kafka's default is GSSAPI.",
         check=_check_mechanisms,
     )
     sasl_plain_without_tls = TypedSetting(
@@ -191,6 +354,14 @@ class LoginSettings:
         100,
         "How long the answer to a failed login waits, so that passwords are not tried quickly.",
         maximum=60_000,
+    )
+    failed_logins_per_minute = dynamic_setting(
+        "kgw.failed.logins.per.minute",
+        60,
+        "How many logins may fail in a minute, of clients with one IPv4 address or in one /64 "
+        "network of IPv6; a sixth of them with the name of one user. Then logins are refused, but "
+        "for other users who have logged in from there before. 0: no limit.",
+        maximum=1_000_000,
     )
     login_timeout_ms = TypedSetting(
         "kgw.login.timeout.ms",

@@ -14,7 +14,13 @@ from kgw.config.listeners import (
 )
 from kgw.config.otel_settings import OtelSettings
 from kgw.config.retention_settings import RetentionSettings
-from kgw.config.security_settings import AccessSettings, LoginSettings, TlsSettings
+from kgw.config.security_settings import (
+    AccessSettings,
+    DelegationTokenSettings,
+    LoginSettings,
+    OAuthSettings,
+    TlsSettings,
+)
 from kgw.config.setting import (
     INT_MAX,
     LONG_MAX,
@@ -92,6 +98,12 @@ class NodeSettings:
         "`SASL_PLAINTEXT` or `SASL_SSL`. A name that is not mapped and is no protocol is "
         "`PLAINTEXT`.",
         check=check_protocol_map,
+    )
+    listeners_without_login = TypedSetting(
+        "kgw.listeners.without.login",
+        False,
+        "Whether a listener that other machines can reach may serve everybody: without a login, "
+        "without certificates of clients (`ssl.client.auth=required`) and without access rules.",
     )
 
 
@@ -532,8 +544,10 @@ class AdminSettings:
     admin_listeners = TypedSetting(
         "kgw.admin.listeners",
         (),
-        "Where health, metrics and JSON are served over HTTP, as HOST:PORT; nowhere unless set. "
-        "Only loopback addresses, unless `kgw.admin.token.file` is set.",
+        "Where health, metrics and JSON are served over HTTP, as HOST:PORT, or over TLS, as "
+        "`https://HOST:PORT`; nowhere unless set. Only loopback addresses, unless clients say who "
+        "they are: by `kgw.admin.token.file`, `kgw.admin.login`, or `https://` with "
+        "`ssl.client.auth=required`.",
         check=check_admin_listeners,
     )
     admin_token_file = TypedSetting(
@@ -543,6 +557,14 @@ class AdminSettings:
         "carry as its Bearer token; `/health/live` and `/health/ready` say their status without "
         "it. 16 characters at least; the file must not be open to every user. It is read anew when "
         "it has changed.",
+    )
+    admin_login = TypedSetting(
+        "kgw.admin.login",
+        False,
+        "Whether clients of the admin listeners log in, with HTTP Basic as a user of `kgw users`. "
+        "The token of `kgw.admin.token.file` is taken in place of it. Without TLS the password "
+        "can be read on the way: elsewhere than on loopback that needs "
+        "`kgw.sasl.plain.without.tls`.",
     )
     admin_connections_max = TypedSetting(
         "kgw.admin.connections.max",
@@ -560,9 +582,17 @@ class SmqAgentSettings:
     smq_agent_listener = TypedSetting(
         "kgw.smq.agent.listener",
         "",
-        "Where the agent's API of SeaweedMQ is served over gRPC, as HOST:PORT; nowhere unless set. "
-        "Also `--smq-agent`. Needs the extra `seaweedmq` (docs/smq-agent.md).",
+        "Where the agent's API of SeaweedMQ is served over gRPC, as HOST:PORT, or over TLS, as "
+        "`https://HOST:PORT`; nowhere unless set. Also `--smq-agent`. Needs the extra `seaweedmq` "
+        "(docs/smq-agent.md).",
         check=check_agent_listener,
+    )
+    smq_agent_login = TypedSetting(
+        "kgw.smq.agent.login",
+        False,
+        "Whether clients of the agent's API log in: each call has the metadata `authorization` "
+        "with HTTP Basic, as a user of `kgw users`. Without TLS the password can be read on the "
+        "way: elsewhere than on loopback that needs `kgw.sasl.plain.without.tls`.",
     )
     smq_agent_acks = TypedSetting(
         "kgw.smq.agent.acks",
@@ -636,6 +666,8 @@ class ServerSettings(
     SmqAgentSettings,
     TlsSettings,
     LoginSettings,
+    OAuthSettings,
+    DelegationTokenSettings,
     AccessSettings,
     LimitSettings,
     ProcessSettings,
@@ -657,7 +689,8 @@ SERVER_SECTIONS: dict[str, tuple[Setting, ...]] = {
     "OpenTelemetry": rows(OtelSettings),
     "SMQ agent": rows(SmqAgentSettings),
     "TLS": rows(TlsSettings),
-    "login": rows(LoginSettings),
+    "login": (*rows(LoginSettings), *rows(OAuthSettings)),
+    "delegation tokens": rows(DelegationTokenSettings),
     "access rules": rows(AccessSettings),
     "limits": rows(LimitSettings),
     "process": rows(ProcessSettings),

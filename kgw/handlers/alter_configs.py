@@ -6,8 +6,8 @@ Behaviour:
 - can change the settings of topics, and the broker settings that can change at run time. If a
   setting is unknown or its value is not supported, the resource is refused with INVALID_CONFIG, and
   none of its settings changes;
-- a resource or a setting that is named twice is INVALID_REQUEST. Changes are durable before the
-  answer.
+- a resource or a setting that is named twice, and a null value, are INVALID_REQUEST, whether the
+  client has the right or not. Changes are durable before the answer.
 
 v0: KIP-133. v2: flexible (KIP-482).
 """
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.config_resources import ChangeConfigs, rights_on_configs
 from kgw.protocol.messages.alter_configs import AlterConfigsResponse
 from kgw.security.acls.terms import AclOperation
@@ -31,9 +30,4 @@ class AlterConfigs(ChangeConfigs):
     rights = rights_on_configs(AclOperation.ALTER_CONFIGS)
 
     def change(self, asked: AlterConfigsResource) -> ConfigChange:
-        for setting in asked.configs:
-            if setting.value is None:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, f"{setting.name}: a null value is refused"
-                )
         return lambda _: {setting.name: setting.value for setting in asked.configs}

@@ -24,14 +24,15 @@ from kgw.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from kgw.security.acls.terms import AclOperation
+from kgw.security.audit import log_change
 from kgw.security.credentials import check_user
-from kgw.security.sasl.scram import credential_of_salted, mechanism_of_code
+from kgw.security.sasl.scram import ScramMechanism, credential_of_salted
 from kgw.turns import StepBudget, finish
 
 if TYPE_CHECKING:
     from kgw.handlers.context import Answer, RequestContext
     from kgw.security.credentials import CredentialChanges, Credentials
-    from kgw.security.sasl.scram import ScramCredential, ScramMechanism
+    from kgw.security.sasl.scram import ScramCredential
     from kgw.turns import Turns
 
 _PER_TURN = 200
@@ -59,8 +60,18 @@ class AlterUserScramCredentials(Api):
             errors, changes = await finish(self._look(credentials), self.gateway.answer_turns)
             if changes:
                 await credentials.change(changes)
+                await finish(self._log(changes))
         results = (_result(name, error) for name, error in errors.items())
         return AlterUserScramCredentialsResponse(results=await self.encoded(results, _PER_TURN))
+
+    def _log(self, changes: CredentialChanges) -> Turns[None]:
+        """Tell the audit log of the changes, without their secrets."""
+        author, budget = self.context.session, StepBudget(_PER_TURN)
+        for (mechanism, user), credential in changes.items():
+            event = "password deleted" if credential is None else "password set"
+            log_change(event, author, user=user, mechanism=mechanism.sasl_name)
+            if budget.spend():
+                yield
 
     def _look(
         self, credentials: Credentials
@@ -101,11 +112,10 @@ def _mechanism(wanted: Any) -> ScramMechanism:
         check_user(wanted.name)
     except ValueError as error:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, str(error)) from None
-    mechanism = mechanism_of_code(wanted.mechanism)
-    if mechanism is None:
-        text = f"there is no mechanism {wanted.mechanism}"
-        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, text)
-    return mechanism
+    try:
+        return ScramMechanism.of_code(wanted.mechanism)
+    except ValueError as error:
+        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, str(error)) from None
 
 
 def _credential(mechanism: ScramMechanism, wanted: ScramCredentialUpsertion) -> ScramCredential:

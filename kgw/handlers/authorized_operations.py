@@ -28,7 +28,6 @@ _ALL: Final[Mapping[ResourceType, int]] = {
 }
 TOPIC_OPERATIONS: Final = _ALL[ResourceType.TOPIC]
 CLUSTER_OPERATIONS: Final = _ALL[ResourceType.CLUSTER]
-GROUP_OPERATIONS: Final = _ALL[ResourceType.GROUP]
 
 
 def authorized_operations(api: Api, resource_type: ResourceType, name: str) -> int:

@@ -53,10 +53,15 @@ _PROTECTED = {
 """The type of the resource in access rules, by the type of the resource with settings."""
 
 
-def rights_on_configs(operation: AclOperation) -> Rights:
-    """Return the rights of an API that performs an operation on the settings of resources."""
+def rights_on_configs(
+    operation: AclOperation, *others: tuple[AclOperation, ResourceType]
+) -> Rights:
+    """Return the rights of an API that performs an operation on the settings of resources.
+
+    `others` are further rights that the API asks for.
+    """
     types = dict.fromkeys(_PROTECTED.values())
-    return Rights(others=tuple((operation, resource_type) for resource_type in types))
+    return Rights(others=(*((operation, resource_type) for resource_type in types), *others))
 
 
 def check_rights_on_configs(api: Api, operation: AclOperation, asked: Any) -> None:
@@ -138,6 +143,20 @@ class ChangeConfigs(AnswerByItem):
     one_by_one = True
     per_turn = 200
 
+    def begin(self, asked: Any) -> Any:
+        # As in Kafka, before the right is asked for: the errors tell nothing of the resource.
+        if len({setting.name for setting in asked.configs}) != len(asked.configs):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the request has a setting more than once")
+        for setting in asked.configs:
+            if setting.value is None and self.needs_value(setting):
+                text = f"{setting.name}: a null value is refused"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        return super().begin(asked)
+
+    def needs_value(self, setting: Any) -> bool:
+        """Return whether a setting of the request must have a value."""
+        return True
+
     def check_item_rights(self, asked: Any) -> None:
         check_rights_on_configs(self, AclOperation.ALTER_CONFIGS, asked)
 
@@ -146,8 +165,6 @@ class ChangeConfigs(AnswerByItem):
         raise NotImplementedError
 
     async def item(self, asked: Any) -> Any:
-        if len({setting.name for setting in asked.configs}) != len(asked.configs):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the request has a setting more than once")
         try:
             await self._change(asked, self.change(asked))
         except ConfigError as error:

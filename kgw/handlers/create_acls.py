@@ -4,9 +4,10 @@ Behaviour:
 - the rules are durable before the answer, and hold for every request that comes after it. A request
   that waits for records is asked for its rights again;
 - INVALID_REQUEST for a rule with a number that has no meaning, or with ANY; with an empty name;
-  with another name than kafka-cluster for the cluster; with a principal that is not TYPE:NAME. The
-  other rules of the request are added;
+  with another name than kafka-cluster for the cluster; with a principal that is not TYPE:NAME; with
+  a text of more than 2,000 characters. The other rules of the request are added;
 - a rule that exists already stays, without an error;
+- POLICY_VIOLATION for a new rule if there are kgw.access.rules.max already;
 - SECURITY_DISABLED if there are no access rules.
 
 v1: pattern type (KIP-290). v2: flexible (KIP-482). v3: users as resources (KIP-373).
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.errors import KafkaError
+from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.acls import RULES_ARE_OFF, binding_of
 from kgw.handlers.context import made
 from kgw.handlers.parts import AnswerByItem
@@ -49,27 +50,32 @@ class CreateAcls(AnswerByItem):
         return self._create(access)
 
     async def _create(self, access: Access) -> Response | EncodedBody | None:
-        self._errors: list[KafkaError | None] = []
-        await access.add(await take_turns(self._look()))
+        self._asked = await take_turns(self._look())
+        bindings = (one for one in self._asked if not isinstance(one, KafkaError))
+        self._left_out = await access.add(bindings, self.context.session)
         return await made(super().answer())
 
-    def _look(self) -> Turns[list[AclBinding]]:
-        """Return the rules that can be added, and note the errors of the others."""
-        bindings, budget = [], StepBudget(self.per_turn)
+    def _look(self) -> Turns[list[AclBinding | KafkaError]]:
+        """Return each rule of the request, or why it cannot be added."""
+        looked: list[AclBinding | KafkaError] = []
+        budget = StepBudget(self.per_turn)
         for asked in self.request.creations:
-            error = None
             try:
-                bindings.append(binding_of(asked))
-            except KafkaError as found:
-                error = found
-            self._errors.append(error)
+                looked.append(binding_of(asked))
+            except KafkaError as error:
+                looked.append(error)
             if budget.spend():
                 yield
-        return bindings
+        return looked
 
     def items(self) -> Iterator[AclCreationResult]:
-        for error in self._errors:
-            if error is None:
-                yield AclCreationResult()
-            else:
+        most = self.gateway.config.access_rules_max
+        no_room = KafkaError(
+            ErrorCode.POLICY_VIOLATION, f"kgw.access.rules.max allows {most} access rules"
+        )
+        for one in self._asked:
+            error = no_room if one in self._left_out else one
+            if isinstance(error, KafkaError):
                 yield AclCreationResult(error_code=error.code, error_message=error.message)
+            else:
+                yield AclCreationResult()

@@ -58,10 +58,10 @@ class DeleteAcls(AnswerByItem):
 
     async def _delete(self, access: Access) -> Response | EncodedBody | None:
         self._found = await take_turns(self._look(access.bindings()))
-        removed = dict.fromkeys(
+        removed = (
             one for found in self._found if not isinstance(found, KafkaError) for one in found
         )
-        await access.remove([*removed])
+        await access.remove(removed, self.context.session)
         return await made(super().answer())
 
     def _look(self, bindings: list[AclBinding]) -> Turns[list[list[AclBinding] | KafkaError]]:

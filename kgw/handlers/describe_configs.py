@@ -12,8 +12,9 @@ Behaviour:
 - a group has no settings. From v4 on, a client can ask for two entries by name, in JSON:
   `kgw.group.trace`, the latest decisions of the group and their reasons (`kgw groups explain` shows
   them), and `kgw.group.members`, its members and their states, including members that have yet to
-  join;
-- from v4 on, the entry `kgw.problems` of a broker has its problems, in JSON;
+  join. They need DESCRIBE on the group, too, as DescribeGroups does;
+- from v4 on, the entry `kgw.problems` of a broker has its problems, in JSON. Its entry `kgw.clock`
+  has the time in milliseconds, so that `kgw doctor` can compare clocks;
 - a subscription to clients' metrics (KIP-714) has no settings, as there are none;
 - other resources are refused with INVALID_REQUEST;
 - all settings of an internal topic are read-only;
@@ -50,11 +51,12 @@ from kgw.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from kgw.security.acls.terms import AclOperation
+from kgw.security.acls.terms import AclOperation, ResourceType
 
 GROUP_TRACE = "kgw.group.trace"
 GROUP_MEMBERS = "kgw.group.members"
 PROBLEMS = "kgw.problems"
+CLOCK = "kgw.clock"
 PROBLEMS_LISTED = 100
 ROOT_LOGGER = "root"
 _LOG4J_LEVELS = {
@@ -68,7 +70,7 @@ _LOG4J_LEVELS = {
 _LONG_STRINGS = 4
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from kgw.config import Config, Setting, Value
     from kgw.groups.coordinator import GroupCoordinator
@@ -78,7 +80,9 @@ if TYPE_CHECKING:
 
 class DescribeConfigs(AnswerByItem):
     response_type = DescribeConfigsResponse
-    rights = rights_on_configs(AclOperation.DESCRIBE_CONFIGS)
+    rights = rights_on_configs(
+        AclOperation.DESCRIBE_CONFIGS, (AclOperation.DESCRIBE, ResourceType.GROUP)
+    )
     parts = {"results": "resources"}
     # Settings, of which a topic has about 30: each takes 4 microseconds, including its encoding.
     per_turn = 400
@@ -124,9 +128,8 @@ class DescribeConfigs(AnswerByItem):
             for setting in SERVER_SETTINGS.values():
                 if name or dynamic_source(setting.name, config) is not None:
                     yield _broker_entry(setting, config, is_default_broker=not name)
-            # Like a group's trace, this entry is no setting.
-            if name and PROBLEMS in (asked.configuration_keys or ()):
-                yield self._problems_entry()
+            if name:
+                yield from self._broker_facts(asked.configuration_keys or ())
         elif asked.resource_type == ConfigResourceType.BROKER_LOGGER:
             check_logger_owner(gateway, name)
             yield from map(_logger_entry, [ROOT_LOGGER, *sorted(_loggers())])
@@ -143,6 +146,14 @@ class DescribeConfigs(AnswerByItem):
         else:
             raise unsupported_resource(asked.resource_type)
 
+    def _broker_facts(self, keys: Collection[str]) -> Iterator[DescribeConfigsResourceResult]:
+        """Yield the entries of a broker that are no settings, like a group's trace."""
+        if PROBLEMS in keys:
+            yield self._problems_entry()
+        if CLOCK in keys:
+            now_ms = str(self.gateway.clock.wall_ms())
+            yield _text_entry(CLOCK, now_ms, "The time by the clock of the server.")
+
     def _problems_entry(self) -> DescribeConfigsResourceResult:
         self._check_long_strings(PROBLEMS)
         problems = self.gateway.problem_watch.tell()[:PROBLEMS_LISTED]
@@ -154,6 +165,7 @@ class DescribeConfigs(AnswerByItem):
 
     def _group_entry(self, key: str, group_id: str) -> DescribeConfigsResourceResult:
         self._check_long_strings(key)
+        self.authorize(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
         ask, documentation = _GROUP_ENTRIES[key]
         found = ask(self.groups(group_id), group_id)
         if found is None:

@@ -51,13 +51,13 @@ class DescribeLogDirs(AnswerByItem):
         cls, request: Any, code: ErrorCode, message: str | None, context: RequestContext
     ) -> Response:
         response = super().refuse(request, code, message, context)
-        if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-            # As in Kafka, the list is empty in every version: the client learns no directory.
-            return response or DescribeLogDirsResponse()
         if response is not None:
             return response
-        directory = DescribeLogDirsResult(error_code=code, log_dir=context.gateway.backend.location)
-        return DescribeLogDirsResponse(results=[directory])
+        # As in Kafka, the list is empty for a client without the right. Another error has a
+        # directory without a name: the client may not have logged in yet.
+        is_denied = code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        results = [] if is_denied else [DescribeLogDirsResult(error_code=code)]
+        return DescribeLogDirsResponse(results=results)
 
     def asked(self) -> Iterable[str]:
         return (self.gateway.backend.location,)

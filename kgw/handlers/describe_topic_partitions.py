@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 
+_LEFT_OUT = 2
+"""The weight of the question for the right on a topic that is left out, in partitions."""
+
 
 class DescribeTopicPartitions(AnswerByItem):
     response_type = DescribeTopicPartitionsResponse
@@ -61,7 +64,11 @@ class DescribeTopicPartitions(AnswerByItem):
             )
 
     def items(self) -> Iterator[Item]:
-        for name, topic, page in [*self._pages()]:
+        for found in self._pages():
+            if isinstance(found, int):
+                yield found
+                continue
+            name, topic, page = found
             answer = DescribeTopicPartitionsResponseTopic(
                 name=name,
                 topic_authorized_operations=authorized_operations(self, ResourceType.TOPIC, name),
@@ -81,10 +88,11 @@ class DescribeTopicPartitions(AnswerByItem):
     def fill(self, response: DescribeTopicPartitionsResponse) -> None:
         response.next_cursor = self._next_cursor
 
-    def _pages(self) -> Iterator[tuple[str, Topic | None, Sequence[int]]]:
+    def _pages(self) -> Iterator[tuple[str, Topic | None, Sequence[int]] | int]:
         """Yield the topics of the page, each with partition indexes, or None for a missing topic.
 
-        Sets the cursor of the page if topics are left for the next page.
+        A number is the weight of a topic that is left out. Sets the cursor of the page if topics
+        are left for the next page.
         """
         request, gateway = self.request, self.gateway
         # A page has at least one partition, even if the limit is lower: otherwise no client could
@@ -104,6 +112,7 @@ class DescribeTopicPartitions(AnswerByItem):
             if gateway.access is not None and not self.may_use_topic(name, quiet=is_all):
                 if not is_all:
                     self._denied.append(name)
+                yield _LEFT_OUT
                 continue
             topic = gateway.catalog.get(name)
             if topic is None:

@@ -8,7 +8,6 @@ something are refused. With access rules a client needs its right first, as in K
 | API | Answer |
 | --- | --- |
 | AlterReplicaLogDirs | LOG_DIR_NOT_FOUND, unless the directory is the one that holds all partitions |
-| Create-, Renew-, Expire-, DescribeDelegationToken | DELEGATION_TOKEN_REQUEST_NOT_ALLOWED |
 | ElectLeaders | ELECTION_NOT_NEEDED: each partition has one replica, and that one leads |
 | AlterPartitionReassignments | INVALID_REPLICA_ASSIGNMENT, unless the replicas are the only node; NO_REASSIGNMENT_IN_PROGRESS to a cancellation |
 | ListPartitionReassignments | an empty list |
@@ -27,7 +26,7 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.create_topics import check_assignment
 from kgw.handlers.encoding_turns import Inner
 from kgw.handlers.parts import AnswerByItem, Api
-from kgw.handlers.rights import NO_RIGHTS, Rights, denial
+from kgw.handlers.rights import Rights, denial
 from kgw.protocol.messages.alter_client_quotas import (
     AlterClientQuotasResponse,
     AlterClientQuotasResponseEntryData,
@@ -44,20 +43,16 @@ from kgw.protocol.messages.alter_replica_log_dirs import (
 )
 from kgw.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from kgw.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from kgw.protocol.messages.create_delegation_token import CreateDelegationTokenResponse
 from kgw.protocol.messages.describe_client_quotas import DescribeClientQuotasResponse
-from kgw.protocol.messages.describe_delegation_token import DescribeDelegationTokenResponse
 from kgw.protocol.messages.elect_leaders import (
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
     TopicPartitions,
 )
-from kgw.protocol.messages.expire_delegation_token import ExpireDelegationTokenResponse
 from kgw.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
-from kgw.protocol.messages.renew_delegation_token import RenewDelegationTokenResponse
 from kgw.security.acls.terms import AclOperation, ResourceType
-from kgw.security.principal import ANONYMOUS, Principal
+from kgw.turns import StepBudget, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -72,8 +67,9 @@ if TYPE_CHECKING:
     )
     from kgw.protocol.messages.describe_client_quotas import ComponentData
     from kgw.protocol.messages.elect_leaders import ElectLeadersRequest
+    from kgw.protocol.schema import Response
+    from kgw.turns import Turns
 
-_NO_EXPIRY: Final = -1
 _PREFERRED, _UNCLEAN = range(2)
 _EXACT, _DEFAULT, _ANY = range(3)
 _USER, _CLIENT_ID, _IP = "user", "client-id", "ip"
@@ -111,66 +107,6 @@ class _RefusedByItem(_ByItem):
 
     def item(self, asked: Any) -> Any:
         raise KafkaError(self.code, self.message)
-
-
-# --- delegation tokens ---------------------------------------------------------------------------
-
-
-class _NoTokens(_Refused):
-    # Kafka asks for none, or only for tokens that exist.
-    rights = NO_RIGHTS
-    code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-    message = "kgw has no delegation tokens"
-    refused_values = {"expiry_timestamp_ms": _NO_EXPIRY}
-
-
-class DescribeDelegationToken(_NoTokens):
-    response_type = DescribeDelegationTokenResponse
-
-
-class RenewDelegationToken(_NoTokens):
-    response_type = RenewDelegationTokenResponse
-
-
-class ExpireDelegationToken(_NoTokens):
-    response_type = ExpireDelegationTokenResponse
-
-
-class CreateDelegationToken(Api):
-    """Answers as Kafka answers a client that has not authenticated."""
-
-    response_type = CreateDelegationTokenResponse
-    rights = Rights(others=((AclOperation.CREATE_TOKENS, ResourceType.USER),))
-
-    def check_rights(self) -> None:
-        client, owner = self.context.session.principal, self._owner()
-        # As in Kafka, a client that has not authenticated is refused before any right is asked for.
-        if client not in {ANONYMOUS, owner} and not self.may(
-            AclOperation.CREATE_TOKENS, ResourceType.USER, str(owner)
-        ):
-            raise denial(ResourceType.USER)
-
-    def _owner(self) -> Principal:
-        """Return the owner of the token: by default the client."""
-        name = self.request.owner_principal_name
-        if not name:
-            return self.context.session.principal
-        return Principal(self.request.owner_principal_type or "", name)
-
-    def answer(self) -> Answer:
-        client, owner = self.context.session.principal, self._owner()
-        response = CreateDelegationTokenResponse(
-            error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
-            principal_type=owner.principal_type,
-            principal_name=owner.name,
-            issue_timestamp_ms=_NO_EXPIRY,
-            expiry_timestamp_ms=_NO_EXPIRY,
-            max_timestamp_ms=_NO_EXPIRY,
-        )
-        if self.version >= 3:
-            response.token_requester_principal_type = client.principal_type
-            response.token_requester_principal_name = client.name
-        return response
 
 
 # --- where partitions are ------------------------------------------------------------------------
@@ -391,6 +327,7 @@ def _check_quotas(wanted: AlterClientQuotasRequestEntryData) -> None:
 
 # --- consumer groups of KIP-848 ------------------------------------------------------------------
 
+_NAMED_PER_TURN: Final = 500
 _NO_CONSUMER_GROUPS = (
     "kgw does not serve the consumer group protocol of KIP-848: set group.protocol=classic"
 )
@@ -402,11 +339,17 @@ class ConsumerGroupHeartbeat(_Refused):
     code = ErrorCode.UNSUPPORTED_VERSION
     message = _NO_CONSUMER_GROUPS
 
-    def check_rights(self) -> None:
-        super().check_rights()
-        names = self.request.subscribed_topic_names or ()
-        if not all(map(self.may_use_topic, names)):
-            raise denial(ResourceType.TOPIC)
+    def answer(self) -> Answer:
+        return in_turns(self._answer(), self.gateway.answer_turns)
+
+    def _answer(self) -> Turns[Response | None]:
+        budget = StepBudget(_NAMED_PER_TURN)
+        for name in self.request.subscribed_topic_names or ():
+            if not self.may_use_topic(name):
+                raise denial(ResourceType.TOPIC)
+            if budget.spend():
+                yield
+        return self.refuse(self.request, self.code, self.message, self.context)
 
 
 class ConsumerGroupDescribe(_RefusedByItem):

@@ -6,8 +6,8 @@ Behaviour:
 - can change the settings of topics, and the broker settings that can change at run time. If a
   setting is unknown or its value is not supported, the resource is refused with INVALID_CONFIG, and
   none of its settings changes;
-- a resource or a setting that is named twice is INVALID_REQUEST. Changes are durable before the
-  answer.
+- a resource or a setting that is named twice, and a null value, are INVALID_REQUEST, whether the
+  client has the right or not. Changes are durable before the answer.
 
 v0: KIP-339. v1: flexible (KIP-482).
 """
@@ -47,6 +47,9 @@ class IncrementalAlterConfigs(ChangeConfigs):
     response_type = IncrementalAlterConfigsResponse
     rights = rights_on_configs(AclOperation.ALTER_CONFIGS)
 
+    def needs_value(self, setting: AlterableConfig) -> bool:
+        return setting.config_operation != Operation.DELETE
+
     def change(self, asked: AlterConfigsResource) -> ConfigChange:
         is_topic = asked.resource_type == ConfigResourceType.TOPIC
         settings = TOPIC_SETTINGS if is_topic else SERVER_SETTINGS
@@ -57,10 +60,6 @@ class IncrementalAlterConfigs(ChangeConfigs):
                 if setting.config_operation == Operation.DELETE:
                     _check_known(setting.name, settings)
                     changed.pop(setting.name, None)
-                elif setting.value is None:
-                    raise KafkaError(
-                        ErrorCode.INVALID_REQUEST, f"{setting.name}: a null value is refused"
-                    )
                 elif setting.config_operation == Operation.SET:
                     changed[setting.name] = setting.value
                 else:

@@ -64,7 +64,7 @@ class InitProducerId(Api):
             session.client_host,
             AclOperation.WRITE,
             ResourceType.TOPIC,
-            request=self.context.api_key.name,
+            request=self.context.api_key,
         ):
             raise denial(ResourceType.CLUSTER)
 

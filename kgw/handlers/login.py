@@ -12,7 +12,8 @@ from kgw.security.sasl.session_rules import RequestVerdict, SaslSession
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kgw.security.sasl.exchange import Authenticated, Exchange
+    from kgw.handlers.login_attempts import LoginAttempts
+    from kgw.security.sasl.exchange import Authenticated, Exchange, TrustedKeys
 
 _log = EventLogger(__name__)
 
@@ -31,11 +32,13 @@ class Login:
 
     __slots__ = (
         "_sasl",
+        "attempts",
         "deadline_s",
         "exchange",
         "failures",
         "has_bare_tokens",
         "mechanisms",
+        "trust",
         "when_open",
     )
 
@@ -45,23 +48,38 @@ class Login:
         max_reauth_ms: int,
         deadline_s: float,
         failures: QuietLog | None = None,
+        trust: TrustedKeys | None = None,
     ) -> None:
         """`mechanisms` are the offered ones; the client must have logged in by `deadline_s`.
 
-        The connections to a listener share `failures`, so that many failures are one line.
+        The connections to a listener share `failures`, so that many failures are one line, and
+        `trust`, which OAUTHBEARER needs.
         """
         self.mechanisms = mechanisms
+        self.trust = trust
         self.failures = failures or failure_log()
         """The log of failed logins."""
         self.deadline_s = deadline_s
         """The monotonic time at which a connection that has not logged in is ended; else inf."""
         self.exchange: Exchange | None = None
         """The login that has begun and not ended."""
+        self.attempts: LoginAttempts | None = None
+        """The attempts of the login that was begun last."""
         self.has_bare_tokens = False
         """Whether the next frame is a token without a header."""
-        self.when_open: Callable[[], object] = bool
-        """Called after the first login."""
+        self.when_open: Callable[[], object] | None = None
+        """Called after the first login, if it is set."""
         self._sasl = SaslSession(max_reauth_ms)
+
+    @property
+    def mechanism(self) -> str | None:
+        """The mechanism of the last login that has succeeded; None before the first."""
+        return self._sasl.mechanism
+
+    @property
+    def token_id(self) -> str | None:
+        """The delegation token of the last login that has succeeded; None if it had none."""
+        return self._sasl.token_id
 
     def admits(self, api_key: int, now_s: float) -> bool:
         """Return whether a request is handled. False: it is answered with ILLEGAL_SASL_STATE.
@@ -78,10 +96,21 @@ class Login:
             self.end(now_s)
         return False
 
-    def begin(self, exchange: Exchange, now_s: float, *, has_bare_tokens: bool) -> None:
-        """Begin a login. Raises KafkaError if a later login has another mechanism."""
+    def begin(
+        self,
+        exchange: Exchange,
+        now_s: float,
+        *,
+        has_bare_tokens: bool,
+        attempts: LoginAttempts | None = None,
+    ) -> None:
+        """Begin a login, which ends only with `attempts`.
+
+        Raises KafkaError if a later login has another mechanism.
+        """
         self._sasl.begin(exchange.mechanism, now_s)
         self.exchange = exchange
+        self.attempts = attempts
         self.has_bare_tokens = has_bare_tokens
 
     def finish(self, done: Authenticated, wall_ms: int, now_s: float) -> int:
@@ -94,13 +123,17 @@ class Login:
         self.exchange = None
         self.has_bare_tokens = False
         self.deadline_s = inf
-        if is_first:
+        if is_first and self.when_open is not None:
             self.when_open()
         return lasts_ms
 
+    def deny(self, now_s: float) -> None:
+        """End the connection soon: the login has failed, and the client may ask for the error."""
+        self.deadline_s = min(self.deadline_s, now_s + _ENDS_S)
+
     def end(self, now_s: float) -> None:
         """Refuse every further request, and end the connection soon: the login has failed."""
-        self.deadline_s = min(self.deadline_s, now_s + _ENDS_S)
+        self.deny(now_s)
         self.exchange = None
         self.has_bare_tokens = False
         self._sasl.end()

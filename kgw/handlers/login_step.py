@@ -9,18 +9,17 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode, KafkaError, ProtocolError
 from kgw.metrics import count
 from kgw.protocol.framing import EncodedBody
-from kgw.security.sasl.errors import AuthenticationFailed
-from kgw.security.sasl.exchange import Authenticated, Work
+from kgw.security.sasl.errors import AuthenticationFailed, TooManyFailed
+from kgw.security.sasl.exchange import Authenticated, Denied, Wait, Work
 
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
     from kgw.handlers.login import Login
-    from kgw.security.sasl.exchange import Step
     from kgw.types import Buffer
 
 _LENGTH = Struct(">i")
@@ -32,8 +31,11 @@ _MOST_WAITING = 200
 _waiting: set[object] = set()
 
 
-async def _in_thread(work: Work) -> Step:
-    """Hash a password in a thread. Raises ProtocolError if too many clients wait for theirs."""
+async def check_in_thread(work: Work) -> Any:
+    """Check a password or a signature in a thread.
+
+    Raises ProtocolError if too many clients wait for theirs.
+    """
     if len(_waiting) >= _MOST_WAITING:
         raise ProtocolError(f"{_MOST_WAITING} logins are being checked already")
     _waiting.add(work)
@@ -55,39 +57,59 @@ async def answer_token(token: bytes, login: Login, context: RequestContext) -> t
     """Return the answer to a token of the client, and how long the login lasts, in ms.
 
     0 means that it has no end, or is not complete yet. Raises KafkaError if no login has begun, and
-    if it fails, AuthenticationFailed after `connection.failed.authentication.delay.ms`.
+    if it fails, AuthenticationFailed after `connection.failed.authentication.delay.ms`; that time
+    begins before the password is checked, so that a client cannot tell whether it was.
     """
-    exchange, clock = login.exchange, context.gateway.clock
-    if exchange is None:
+    exchange, attempts, clock = login.exchange, login.attempts, context.gateway.clock
+    if exchange is None or attempts is None:
         raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "no SaslHandshake came before")
+    began_s = clock.monotonic_s()
     lasts_ms = 0
     user = None
     try:
         step = exchange.respond(token, clock.wall_ms())
-        while isinstance(step, Work):
-            step = await _in_thread(step)
+        while isinstance(step, Work | Wait):
+            if isinstance(step, Work):
+                step = step.then(await check_in_thread(step))
+            else:
+                step = await step.run()
         if login.exchange is not exchange:
             reason = "another request came before the end of the login"
             raise AuthenticationFailed(exchange.mechanism, reason)
         if isinstance(step, Authenticated):
             user = step.principal.name
             lasts_ms = login.finish(step, clock.wall_ms(), clock.monotonic_s())
+            attempts.succeed()
             context.session.principal = step.principal
             count(context.gateway.metrics.logins, "done")
+        if isinstance(step, Denied):
+            login.deny(clock.monotonic_s() + _delay_s(context))
+            _report(step.failure, step.failure.user, login, context)
+            await clock.sleep_until(began_s + _delay_s(context))
     except AuthenticationFailed as error:
-        delay_s = context.gateway.config.connection_failed_authentication_delay_ms / 1000
+        attempts.fail()
+        is_limited = attempts.is_limited
+        delay_s = 0.0 if error.is_logged else _delay_s(context)
         login.end(clock.monotonic_s() + delay_s)
-        _report(error, error.user or user, login, context)
-        await clock.sleep_until(clock.monotonic_s() + delay_s)
+        if not error.is_logged:
+            _report(error, error.user or user, login, context)
+            await clock.sleep_until(began_s + delay_s)
+        if is_limited:
+            raise TooManyFailed(error.mechanism) from None
         raise
     return step.data, lasts_ms
+
+
+def _delay_s(context: RequestContext) -> float:
+    return context.gateway.config.connection_failed_authentication_delay_ms / 1000
 
 
 def _report(
     error: AuthenticationFailed, user: str | None, login: Login, context: RequestContext
 ) -> None:
     session, gateway = context.session, context.gateway
-    count(gateway.metrics.logins, "failed")
+    is_limited = isinstance(error, TooManyFailed)
+    count(gateway.metrics.logins, "limited" if is_limited else "failed")
     fields = {
         "mechanism": error.mechanism,
         "user": user,
@@ -96,7 +118,12 @@ def _report(
         "client_id": session.client_id,
     }
     now_s = gateway.clock.monotonic_s()
-    login.failures.warning("a login failed", error.mechanism, now_s, fields)
+    if is_limited:
+        fields["setting"] = "kgw.failed.logins.per.minute"
+        event = "a login was refused: too many have failed from this address"
+        login.failures.warning(event, "limited", now_s, fields)
+    else:
+        login.failures.warning("a login failed", error.mechanism, now_s, fields)
 
 
 class BareToken(EncodedBody):

@@ -164,7 +164,7 @@ class Api:
             operation,
             resource_type,
             name,
-            request=self.context.api_key.name,
+            request=self.context.api_key,
             quiet=quiet,
         )
 

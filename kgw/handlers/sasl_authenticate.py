@@ -5,7 +5,9 @@ Behaviour:
 - a login that fails: SASL_AUTHENTICATION_FAILED after `connection.failed.authentication.delay.ms`,
   with the same words for an unknown user and a wrong password. Every further request ends the
   connection;
-- passwords are hashed in a thread.
+- passwords are hashed, and the signatures of tokens checked, in a thread;
+- a token that is not accepted (OAUTHBEARER) gets the answer of RFC 7628 after the same delay, and
+  the request after it the error.
 
 v1: how long the login lasts (KIP-368). v2: flexible (KIP-482).
 """

@@ -15,6 +15,7 @@ from os import urandom
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, ProtocolError
+from kgw.handlers.login_attempts import LoginAttempts
 from kgw.handlers.login_step import login_of
 from kgw.handlers.parts import Api
 from kgw.handlers.rights import NO_RIGHTS
@@ -42,9 +43,22 @@ class SaslHandshake(Api):
             return SaslHandshakeResponse(
                 error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms
             )
+        session = self.context.session
+        attempts = LoginAttempts(
+            credentials.failed_logins, session.client_host, session.principal, self.gateway
+        )
         login.begin(
-            open_exchange(mechanism, mechanisms, credentials, credentials.fakes, urandom),
+            open_exchange(
+                mechanism,
+                mechanisms,
+                credentials,
+                credentials.fakes,
+                urandom,
+                attempts.may_try,
+                login.trust,
+            ),
             self.gateway.clock.monotonic_s(),
             has_bare_tokens=self.version < _TOKENS_IN_REQUESTS,
+            attempts=attempts,
         )
         return SaslHandshakeResponse(mechanisms=mechanisms)

@@ -119,7 +119,7 @@ def jars_of(wanted: JarSet, text: str) -> list[Artifact]:
     try:
         # The POM is as trustworthy as the jars: both are from the same repository, and the jars'
         # code will run.
-        root = ET.fromstring(text)  # noqa: S314
+        root = ET.fromstring(text)  # noqa: S314 - of Maven
     except ET.ParseError as error:
         raise JarsError(f"{pom} is no POM: {error}") from None
     found = {}

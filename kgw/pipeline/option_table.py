@@ -12,6 +12,11 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple
 
+from kgw.client.client_properties import ALIASES, IGNORED, OBEYED, REFUSED
+
+KAFKA: Final = "kafka."
+"""The beginning of options that are properties of Kafka's clients."""
+
 
 class Side(Enum):
     """The kinds of queries that have options."""
@@ -58,11 +63,6 @@ _PASSED_OVER: Final = (_P, _P, _P)
 _OBEYED: Final = (
     OptionRow("kafka.bootstrap.servers", *_ALL, "Where the server listens; must be given"),
     OptionRow("kafka.client.id", *_ALL, "As for Kafka's clients"),
-    OptionRow(
-        "kafka.security.protocol",
-        *_ALL,
-        "`PLAINTEXT`; anything else is refused, as this client speaks neither TLS nor SASL yet",
-    ),
     OptionRow("subscribe", *_READING, "Which topics: `a,b`; exactly one of these three"),
     OptionRow("subscribePattern", *_READING, "Topics whose whole name the pattern matches"),
     OptionRow("assign", *_READING, 'Which partitions: `{"a":[0,1]}`'),
@@ -162,10 +162,21 @@ _OBEYED: Final = (
     ),
 )
 
+# Options of TLS and the login: the properties that all clients of kgw have.
+_SECURITY: Final = (
+    *(OptionRow(f"{KAFKA}{name}", *_ALL, text.removesuffix(".")) for name, text in OBEYED.items()),
+    *(
+        OptionRow(f"{KAFKA}{alias}", *_ALL, f"librdkafka's name of `{KAFKA}{name}`")
+        for alias, name in ALIASES.items()
+    ),
+)
+SECURITY_NAMES: Final = frozenset(one.name for one in _SECURITY)
+"""The names of the options of TLS and the login, in lower case."""
+_SECURITY_STARTS: Final = ("enable.ssl.", "sasl.", "security.", "ssl.")
+
 _NO_CLASSES: Final = "there are no Java classes here"
 _BINARY: Final = "keys and values are binary; cast the column"
 _TRIGGER: Final = "set a trigger interval instead"
-_NOT_SECURED: Final = "this client speaks neither TLS nor SASL yet; connect to a PLAINTEXT listener"
 _BY_KEY: Final = "give a partition column, or leave it to the key"
 _REFUSALS: Final = (
     (_REFUSED, "set startingOffsets instead", ("kafka.auto.offset.reset",)),
@@ -177,7 +188,6 @@ _REFUSALS: Final = (
             "kafka.config.providers",
             "kafka.interceptor.classes",
             "kafka.metric.reporters",
-            "kafka.security.providers",
         ),
     ),
     (
@@ -203,7 +213,12 @@ _REFUSALS: Final = (
     ),
     # Spark's own source ignores these options in a batch query, too.
     ((_P, _R, _P), _TRIGGER, ("maxTriggerDelay", "minOffsetsPerTrigger")),
-    (_REFUSED, _NOT_SECURED, ("kafka.sasl.*", "kafka.ssl.*")),
+    *(
+        # A beginning with a dot at its end stands for several properties.
+        (_REFUSED, reason, (f"{KAFKA}{start}*" if start.endswith(".") else f"{KAFKA}{start}",))
+        for start, reason in REFUSED
+        if start.startswith(_SECURITY_STARTS)
+    ),
 )
 
 # Options that only tune Java's clients, or Spark's use of them, and never change the records that
@@ -304,11 +319,16 @@ _TUNING: Final = (
             "kafka.metrics.sample.window.ms",
         ),
     ),
+    (
+        "they choose among Java's providers of TLS",
+        tuple(f"{KAFKA}{name}" for name in IGNORED if name.startswith(_SECURITY_STARTS)),
+    ),
     ("of Spark, for its own use", ("checkpointLocation", "queryName", "outputMode")),
 )
 
 OPTIONS: Final = (
     *_OBEYED,
+    *_SECURITY,
     *(OptionRow(name, *uses, text) for uses, text, names in _REFUSALS for name in names),
     *(OptionRow(name, *_PASSED_OVER, text) for text, names in _TUNING for name in names),
 )

@@ -13,14 +13,17 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kgw.pipeline.cluster import Cluster
 from kgw.pipeline.errors import OptionError
-from kgw.pipeline.option_table import OPTIONS, Side, Use, find_option
+from kgw.pipeline.option_table import KAFKA, OPTIONS, SECURITY_NAMES, Side, Use, find_option
 from kgw.pipeline.ranges import TopicPartition
-from kgw.pipeline.wire import MAX_FETCH_BYTES, Reading, WireClient, parse_bootstrap
+from kgw.pipeline.wire import MAX_FETCH_BYTES, Reading
 from kgw.records.batch import Compression
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from kgw.pipeline.wire import WireClient
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 """The columns of the `kafka` source, in its order; `headers` is the last one, if it is asked
@@ -71,13 +74,13 @@ class TopicSelection(NamedTuple):
 class ConnectOptions(NamedTuple):
     """The cluster, and the client id and timeout of the connection."""
 
-    bootstrap: str
+    cluster: Cluster
     client_id: str
     timeout_s: float
 
     def client(self) -> WireClient:
-        """Return a client of the cluster."""
-        return WireClient(self.bootstrap, client_id=self.client_id, retry_s=self.timeout_s)
+        """Return a client of the cluster. Raises OptionError."""
+        return self.cluster.client(client_id=self.client_id, retry_s=self.timeout_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +222,14 @@ class _Options:
         value = self._given.get(name.lower())
         return None if value is None else value.strip()
 
+    def security(self) -> dict[str, str]:
+        """Return the properties of TLS and the login as they were given, by Kafka's names."""
+        return {
+            name.removeprefix(KAFKA): value
+            for name, value in self._given.items()
+            if name in SECURITY_NAMES
+        }
+
     def number(self, name: str) -> int | None:
         return self._read(name, _positive, "a number above 0")
 
@@ -248,16 +259,11 @@ def _connection(options: _Options, timeout_option: str) -> ConnectOptions:
     bootstrap = options.get("kafka.bootstrap.servers")
     if not bootstrap:
         raise OptionError("kafka.bootstrap.servers is missing: where does the gateway listen?")
-    parse_bootstrap(bootstrap)
-    protocol = options.get("kafka.security.protocol") or "PLAINTEXT"
-    if protocol.upper() != "PLAINTEXT":
-        raise OptionError(
-            f"kafka.security.protocol is {protocol!r}: this client speaks neither TLS nor SASL "
-            "yet; connect to a PLAINTEXT listener"
-        )
+    cluster = Cluster(bootstrap, options.security(), KAFKA)
+    cluster.check()
     timeout_ms = options.number(timeout_option)
     return ConnectOptions(
-        bootstrap,
+        cluster,
         options.get("kafka.client.id") or "kgw-pipeline",
         30.0 if timeout_ms is None else timeout_ms / 1000,
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession
 
+from kgw.client.client_properties import ALIASES, SECRETS
 from kgw.pipeline.classic import check_not_remote
 from kgw.pipeline.master import Master
 from kgw.pipeline.planner import with_lookup
@@ -16,9 +18,14 @@ from kgw.pipeline.source import KgwDataSource
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_OTHER_NAMES: Final = [alias for alias, name in ALIASES.items() if name in SECRETS]
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Spark hides options with a password, a secret or a token in their name or value, and those
+    # whose name has one of these parts.
+    "spark.sql.redaction.options.regex": "(?i)url|"
+    + "|".join(re.escape(one) for one in sorted({*SECRETS, *_OTHER_NAMES})),
     # Connect Spark and its Python workers by a Unix socket; this saves up to a quarter of the time.
     "spark.python.unix.domain.socket.enabled": "true",
 }

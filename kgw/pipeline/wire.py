@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
     from concurrent.futures import Future
 
-    from kgw.client import FetchedPartition, TopicDescription
+    from kgw.client import ClientSecurity, FetchedPartition, TopicDescription
     from kgw.clock import Clock
     from kgw.offsets.ranges import OffsetBounds
     from kgw.offsets.reader import FoundRecord
@@ -134,15 +134,22 @@ class WireClient:
         *,
         client_id: str = "kgw-pipeline",
         retry_s: float = 30.0,
+        security: ClientSecurity | None = None,
         clock: Clock | None = None,
         tell: Callable[[ClientDelay], object] = _log_delay,
     ) -> None:
         """`bootstrap` is `host:port,host:port`. The client connects when the first call needs it.
 
+        Without `security` it connects in plain text, without a login.
+
         `tell` is called, on the client's thread, for each delay of a call, e.g. a retry.
         """
         self.client = AsyncClient(
-            parse_bootstrap(bootstrap), client_id=client_id, retry_s=retry_s, delays=Delays(tell)
+            parse_bootstrap(bootstrap),
+            client_id=client_id,
+            retry_s=retry_s,
+            delays=Delays(tell),
+            security=security,
         )
         """The asyncio client: pass its coroutines to `call`."""
         self._clock = clock or SystemClock()

@@ -1,1 +1,1 @@
-"""TLS, the login of clients, and access rules."""
+"""TLS, the login of clients, tokens of OAuth, and access rules."""

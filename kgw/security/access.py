@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 from kgw.errors import StorageError
 from kgw.security.acls.authorizer import Authorizer
 from kgw.security.acls.binding import check, decode
+from kgw.security.acls.terms import PermissionType
+from kgw.security.audit import log_change
 from kgw.security.principal import parse_principal
 from kgw.state.base import Change, DamagedRowsError
 from kgw.state.kinds import ACCESS_RULE
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from kgw.security.acls.binding import AclBinding
     from kgw.security.acls.decision import Decision
     from kgw.security.acls.terms import AclOperation, ResourceType
-    from kgw.security.audit import Audit
+    from kgw.security.audit import Asking, Audit, Author
     from kgw.security.principal import Principal
     from kgw.state.base import StateStore
 
@@ -32,8 +34,12 @@ _PER_TURN: Final = 200
 class Access:
     """What clients may do. Until `open` has loaded the rules, super users alone may do anything."""
 
-    def __init__(self, super_users: Iterable[str], audit: Audit) -> None:
-        """`super_users` are principals as text. Raises ValueError for another text."""
+    def __init__(self, super_users: Iterable[str], audit: Audit, most_rules: int = 10_000) -> None:
+        """`super_users` are principals as text. Raises ValueError for another text.
+
+        Rules are added as long as there are fewer than `most_rules`.
+        """
+        self._most_rules = most_rules
         self._authorizer = Authorizer(map(parse_principal, super_users))
         self._audit = audit
         self._state: StateStore
@@ -65,12 +71,13 @@ class Access:
         resource_type: ResourceType,
         name: str,
         *,
-        request: str,
+        request: Asking,
         quiet: bool = False,
     ) -> bool:
         """Return whether a client may perform an operation on a resource.
 
-        `request` is the API that asks. With `quiet`, a denial is neither counted nor logged.
+        `request` is the API or the endpoint that asks. With `quiet`, a denial is neither counted
+        nor logged.
         """
         decision = self._authorizer.decide(principal, host, operation, resource_type, name)
         if decision.is_allowed and not self._audit.has_allowed:
@@ -85,7 +92,7 @@ class Access:
         operation: AclOperation,
         resource_type: ResourceType,
         *,
-        request: str,
+        request: Asking,
         quiet: bool = False,
     ) -> bool:
         """Return whether a client may perform an operation on some resource of a type."""
@@ -100,14 +107,14 @@ class Access:
         return self._authorizer.operations(principal, host, resource_type, name)
 
     def bindings(self) -> list[AclBinding]:
-        """Return all rules, in the order in which they were added."""
+        """Return all rules."""
         return self._authorizer.bindings()
 
     def _told(
         self,
         decision: Decision,
         question: tuple[Principal, str, AclOperation, ResourceType, str],
-        request: str,
+        request: Asking,
         *,
         quiet: bool,
     ) -> bool:
@@ -121,37 +128,53 @@ class Access:
 
     # --- changes ---------------------------------------------------------------------------------
 
-    async def add(self, bindings: Sequence[AclBinding]) -> None:
-        """Add rules, durably and in force on return. Raises ValueError, StorageError.
+    async def add(
+        self, bindings: Iterable[AclBinding], author: Author | None = None
+    ) -> frozenset[AclBinding]:
+        """Add rules, durably and in force on return. Return the rules for which there is no room.
 
-        ValueError means that `check` refuses one of them, and none was added.
+        A rule that exists already stays, and needs no room. The audit log has the new rules of an
+        author. Raises StorageError; ValueError if `check` refuses a rule, and then none is added.
         """
-        for binding in bindings:
-            check(binding)
-        await self._change(bindings, is_added=True)
+        async with self._changing:
+            new = [one for one in dict.fromkeys(bindings) if one not in self._authorizer]
+            room = max(0, self._most_rules - len(self._authorizer))
+            for binding in new[:room]:
+                check(binding)
+            await self._change(new[:room], author, is_added=True)
+        return frozenset(new[room:])
 
-    async def remove(self, bindings: Sequence[AclBinding]) -> None:
+    async def remove(self, bindings: Iterable[AclBinding], author: Author | None = None) -> None:
         """Remove rules, durably and out of force on return. Raises StorageError."""
-        await self._change(bindings, is_added=False)
+        async with self._changing:
+            gone = [one for one in dict.fromkeys(bindings) if one in self._authorizer]
+            await self._change(gone, author, is_added=False)
 
-    async def _change(self, bindings: Sequence[AclBinding], *, is_added: bool) -> None:
+    async def _change(
+        self, bindings: Sequence[AclBinding], author: Author | None, *, is_added: bool
+    ) -> None:
         if not bindings:
             return
         take = self._authorizer.add if is_added else self._authorizer.remove
-        async with self._changing:
-            rows: list[Change] = []
-            for some in _slices(bindings):
-                rows += [_row(one, one.encode() if is_added else None) for one in some]
-                await sleep(0)
-            # Also a rule that is removed holds until the store has forgotten it: after a crash the
-            # same rules must hold as before.
-            await self._state.apply(rows)
-            for some in _slices(bindings):
-                take(some)
-                self.version += 1
-                await sleep(0)
-            for call in self.when_changed:
-                await call()
+        rows: list[Change] = []
+        for some in _slices(bindings):
+            rows += [_row(one, one.encode() if is_added else None) for one in some]
+            await sleep(0)
+        # Also a rule that is removed holds until the store has forgotten it: after a crash the
+        # same rules must hold as before.
+        await self._state.apply(rows)
+        # Rules that deny take effect first, and lose it last: between two steps, no client may do
+        # anything that it may do neither before nor after the change.
+        last = PermissionType.ALLOW if is_added else PermissionType.DENY
+        for some in _slices(sorted(bindings, key=lambda one: one.permission is last)):
+            take(some)
+            self.version += 1
+            if author is not None:
+                for one in some:
+                    log_change("rule added" if is_added else "rule removed", author, rule=one)
+            await sleep(0)
+        for call in self.when_changed:
+            await call()
 
 
 def _slices(bindings: Sequence[AclBinding]) -> Iterator[Sequence[AclBinding]]:

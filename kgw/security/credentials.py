@@ -1,4 +1,7 @@
-"""The SCRAM credentials of all users: in memory for logins, and in the state store."""
+"""The SCRAM credentials of all users: in memory for logins, and in the state store.
+
+With a user's last credential, the delegation tokens of the user are removed.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from os import urandom
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kgw.logs import EventLogger
+from kgw.security.delegation_tokens import DelegationTokens, removals
 from kgw.security.principal import ANONYMOUS, EVERY_NAME
+from kgw.security.sasl.failed_logins import FailedLogins
 from kgw.security.sasl.scram import (
     MIN_ITERATIONS,
     FakeCredentials,
@@ -20,7 +25,7 @@ from kgw.state.base import Change, DamagedRowsError
 from kgw.state.kinds import CLUSTER, SCRAM_CREDENTIAL, UNKNOWN_USERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from kgw.security.sasl.tokens import DelegationToken
     from kgw.state.base import Row, StateStore
@@ -38,10 +43,12 @@ _log = EventLogger(__name__)
 
 
 class Credentials:
-    """The credentials of all users. Call `load` before anything else."""
+    """The credentials of all users, and of delegation tokens. Call `load` before anything else."""
 
-    def __init__(self, state: StateStore) -> None:
+    def __init__(self, state: StateStore, tokens: DelegationTokens | None = None) -> None:
+        """Without `tokens` no token can be used. The tokens of a deleted user are removed, too."""
         self._state = state
+        self.tokens = DelegationTokens.without_secret(state) if tokens is None else tokens
         self.turn = asyncio.Lock()
         """Held while a change is decided and made."""
         self._credentials: dict[str, dict[ScramMechanism, ScramCredential]] = {}
@@ -49,6 +56,8 @@ class Credentials:
         self._counts: Counter[int] = Counter()
         """How many credentials have a number of iterations."""
         self._secret = b""
+        self.failed_logins = FailedLogins()
+        """The logins that have failed in the last minute, of all users."""
         self.fakes: FakeCredentials
         """The credentials of users who do not exist. Set by `load` and `change`."""
 
@@ -67,6 +76,7 @@ class Credentials:
             self._counts[credential.iterations] += 1
         self._secret = await _secret(self._state)
         self._make_fakes()
+        await self.tokens.load()
 
     @property
     def users(self) -> Iterable[str]:
@@ -80,18 +90,34 @@ class Credentials:
     def user_credential(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
         return self.of_user(user).get(mechanism)
 
-    def token_credential(self, mechanism: ScramMechanism, token_id: str) -> ScramCredential | None:
-        """Return None: there are no delegation tokens yet."""
-
     def token(self, token_id: str) -> DelegationToken | None:
-        """Return None: there are no delegation tokens yet."""
+        """Return a delegation token, which may have expired."""
+        return self.tokens.token(token_id)
+
+    def token_credential(self, mechanism: ScramMechanism, token_id: str) -> ScramCredential | None:
+        """Return the credential of a token, if `keep_token_credential` has been called for it."""
+        return self.tokens.credential(mechanism, token_id)
+
+    def token_credential_maker(
+        self, mechanism: ScramMechanism, token_id: str, salt: bytes
+    ) -> Callable[[], ScramCredential]:
+        """Return a function that makes the credential of a token. For a thread."""
+        return self.tokens.credential_maker(mechanism, token_id, salt)
+
+    def keep_token_credential(
+        self, mechanism: ScramMechanism, token_id: str, credential: ScramCredential
+    ) -> None:
+        """Keep the credential of a token for the next logins."""
+        self.tokens.keep_credential(mechanism, token_id, credential)
 
     async def change(self, changes: CredentialChanges) -> None:
         """Set and delete credentials, durably on return. Raises StorageError.
 
-        The caller holds `turn` if other changes can be made at the same time.
+        The caller holds `turn` if other changes can be made at the same time. A user who has no
+        credential left is deleted: so are the delegation tokens that this user owns or has
+        requested.
         """
-        await self._state.apply(credential_rows(changes))
+        await self._store(changes)
         for (mechanism, user), credential in changes.items():
             found = self._credentials.setdefault(user, {})
             replaced = found.pop(mechanism, None)
@@ -103,6 +129,35 @@ class Credentials:
             if not found:
                 del self._credentials[user]
         self._make_fakes()
+
+    async def _store(self, changes: CredentialChanges) -> None:
+        """Write the rows, and remove the tokens of users who are deleted, in one commit."""
+        rows = credential_rows(changes)
+        deleted = self._deleted_by(changes)
+        if not deleted:
+            await self._state.apply(rows)
+            return
+        async with self.tokens.turn:
+            gone = self.tokens.of_users(deleted)
+            await self._state.apply([*rows, *removals(gone)])
+            self.tokens.forget(gone)
+        if gone:
+            _log.info("the delegation tokens of deleted users were removed", tokens=len(gone))
+
+    def _deleted_by(self, changes: CredentialChanges) -> set[str]:
+        """Return the users who have no credential left after these changes."""
+        deleted: dict[str, set[ScramMechanism]] = {}
+        kept: set[str] = set()
+        for (mechanism, user), credential in changes.items():
+            if credential is None:
+                deleted.setdefault(user, set()).add(mechanism)
+            else:
+                kept.add(user)
+        return {
+            user
+            for user, mechanisms in deleted.items()
+            if user not in kept and not self.of_user(user).keys() - mechanisms
+        }
 
     def _make_fakes(self) -> None:
         """Give unknown users the numbers of iterations that real users have at present."""

@@ -25,6 +25,10 @@ ANONYMOUS = Principal(USER_TYPE, "ANONYMOUS")
 """The principal of a client that has not logged in, and has shown no certificate."""
 
 
+ADMIN_TOKEN = Principal("Token", "kgw.admin.token.file")
+"""The principal of a client that shows the token of the admin listeners. No user has its type."""
+
+
 def parse_principal(text: str) -> Principal:
     """Parse `TYPE:NAME`; a name may contain colons. Raises ValueError."""
     principal_type, colon, name = text.partition(":")

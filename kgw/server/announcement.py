@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from kgw.config.listeners import Listener, SecurityProtocol, format_address
+from kgw.config.listeners import Listener, SecurityProtocol, format_address, http_address
 from kgw.config.paths import absolute_path
 from kgw.logs import EventLogger
 from kgw.system import lacking
@@ -72,7 +72,7 @@ def advertised(config: Config, bound: Sequence[Listener]) -> dict[str, Listener]
         host, port = listener.host, 0
         if listener.name in configured:
             _, host, port = configured[listener.name]
-        elif host in {"0.0.0.0", "::"}:  # noqa: S104 - recognised, not bound
+        elif host in {"0.0.0.0", "::"}:  # noqa: S104 - told, not bound - recognised, not bound
             host = ""
         listeners[listener.name] = Listener(listener.name, host, port or listener.port)
     return listeners
@@ -89,9 +89,9 @@ def _ready_line(
     admin: Sequence[Listener],
     agent: Listener | None,
 ) -> str:
-    addresses = ",".join(format_address(one.host, one.port) for one in admin)
-    listeners = ",".join(format_address(one.host or "0.0.0.0", one.port) for one in bound)  # noqa: S104
-    agent_address = "" if agent is None else format_address(agent.host or "::", agent.port)
+    addresses = ",".join(http_address(one, "") for one in admin)
+    listeners = ",".join(format_address(one.host or "0.0.0.0", one.port) for one in bound)  # noqa: S104 - told, not bound
+    agent_address = "" if agent is None else http_address(agent, "::")
     return (
         f"ready node_id={gateway.placement.here.node_id} listeners={listeners} "
         f"{f'admin={addresses} ' if admin else ''}"

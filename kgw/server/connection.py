@@ -16,7 +16,7 @@ from kgw.errors import ProtocolError
 from kgw.handlers.context import LARGE_REQUEST_BYTES, Later
 from kgw.protocol.api_keys import MESSAGE_KEYS
 from kgw.protocol.framing import FrameReader
-from kgw.server.sending import EncryptedSender, Sender
+from kgw.server.sending import Sender
 
 if TYPE_CHECKING:
     from asyncio import BaseTransport
@@ -112,11 +112,23 @@ class Shared(Protocol):
     def forget(self, connection: KafkaConnection) -> None:
         """Remove a connection from the counts."""
 
-    def report_drop(self, connection: KafkaConnection, reason: str, detail: str) -> None:
-        """Count and log a connection that the server ended, and why."""
+    def report_drop(
+        self, connection: KafkaConnection, reason: str, detail: str, kind: str = ""
+    ) -> None:
+        """Count and log a connection that the server ended, and why.
+
+        Lines of one kind are logged rarely; "" means the reason.
+        """
 
     def report_bug(self, error: BaseException) -> None:
         """Count and log an unexpected error."""
+
+
+def _encrypted_sender() -> type[Sender]:
+    # Imported here: most servers have no listener with TLS.
+    from kgw.server.encrypted_sending import EncryptedSender
+
+    return EncryptedSender
 
 
 class KafkaConnection(BufferedProtocol):
@@ -196,7 +208,7 @@ class KafkaConnection(BufferedProtocol):
             self._reader.allow(server.limits.login_frame_bytes, SMALLEST_TOKEN_BYTES, None)
             session.login.when_open = self._allow_requests
         has_tls = self._transport.get_extra_info("ssl_object") is not None
-        sender = EncryptedSender if has_tls else Sender
+        sender = _encrypted_sender() if has_tls else Sender
         self._sender = sender(self._transport, server.metrics, server.note_sent)
         self._sender.limit(server.limits.unsent_bytes)
         self.deadline_s = LOOK_AT_NEXT_SWEEP
@@ -261,7 +273,10 @@ class KafkaConnection(BufferedProtocol):
             else:
                 frames = self._reader.take(server.receive_buffer, nbytes, most)
         except ProtocolError as error:
-            self._fail(self._explained(error))
+            sentence = self._explanation()
+            if sentence:
+                error = ProtocolError(f"{error}. {sentence}")
+            self._fail(error, sentence)
             return
         if frames:
             self._frame_deadline_s = NEVER
@@ -283,14 +298,14 @@ class KafkaConnection(BufferedProtocol):
                 self._pause_reading()
                 self._read_on()
 
-    def _explained(self, error: ProtocolError) -> ProtocolError:
-        """Return the error; at the begin of a connection, with the protocol of the bytes."""
+    def _explanation(self) -> str:
+        """Return a sentence about a client that speaks another protocol, by its first bytes."""
         if self.session.client_id is not None:
-            return error
+            return ""
         from kgw.security.tls.peeking import ENOUGH_BYTES, explain
 
-        sentence = explain(bytes(self._server.receive_buffer[:ENOUGH_BYTES]), has_tls=False)
-        return error if sentence is None else ProtocolError(f"{error}. {sentence}")
+        first = bytes(self._server.receive_buffer[:ENOUGH_BYTES])
+        return explain(first) or ""
 
     def _count(self) -> None:
         """Report this connection's bytes in memory to the shared budget."""
@@ -534,7 +549,7 @@ class KafkaConnection(BufferedProtocol):
         """End the connection now, as its time to finish is over."""
         self._transport.abort()
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException, kind: str = "") -> None:
         """End the connection, as a request failed. Earlier requests are still answered."""
         if isinstance(error, (ProtocolError, CancelledError)):
             reason, detail = "protocol", str(error) or "a request was given up"
@@ -542,7 +557,7 @@ class KafkaConnection(BufferedProtocol):
             self._server.report_bug(error)
             reason, detail = "bug", type(error).__name__
         if self.state == "open":
-            self._server.report_drop(self, reason, detail)
+            self._server.report_drop(self, reason, detail, kind)
             self.state = "refusing"
             self._discard()
             if self._started:

@@ -6,7 +6,6 @@ connections whose clients never end it would be outside every limit.
 
 from __future__ import annotations
 
-import errno
 from asyncio import CancelledError, create_task, gather
 from ssl import SSLError
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -14,17 +13,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from kgw.server.listeners import plain_host
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Task
+    from asyncio import AbstractEventLoop, BaseProtocol, Task
     from collections.abc import Callable
     from socket import socket
     from ssl import SSLContext
 
     from kgw.clock import Clock
     from kgw.security.tls.alerts import AlertingContext
-    from kgw.server.connection import KafkaConnection
     from kgw.server.limits import Limits
-
-OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 # How many sockets are accepted before the loop serves other connections: about 3 ms.
 _ACCEPTS_PER_TURN = 16
@@ -83,7 +79,8 @@ class ConnectionCounts(Protocol):
 class _TlsListener(NamedTuple):
     bound: socket
     context: AlertingContext
-    make: Callable[[], KafkaConnection]
+    make: Callable[[], BaseProtocol]
+    name: str
 
 
 class _Running(NamedTuple):
@@ -102,25 +99,35 @@ class Handshakes:
         self._listeners: list[_TlsListener] = []
         self._waiting: list[_TlsListener] = []
         """Listeners that accept again at the next sweep, as no descriptor was left."""
-        self._running: dict[KafkaConnection, _Running] = {}
+        self._running: dict[BaseProtocol, _Running] = {}
+        """The oldest one first."""
 
     def __len__(self) -> int:
         return len(self._running)
 
     def listen(
-        self, bound: socket, context: SSLContext, make: Callable[[], KafkaConnection]
+        self, bound: socket, context: SSLContext, make: Callable[[], BaseProtocol], name: str
     ) -> None:
-        """Accept connections at a bound socket, which this object closes at its end."""
+        """Accept connections at a bound socket, which this object closes at its end.
+
+        `make` makes the protocol of a connection; `name` is the listener's name.
+        """
         # A server without TLS does not import this module.
         from kgw.security.tls.alerts import AlertingContext
 
-        listener = _TlsListener(bound, AlertingContext(context), make)
+        listener = _TlsListener(bound, AlertingContext(context), make, name)
         self._listeners.append(listener)
         bound.setblocking(False)
         bound.listen(self._server.limits.backlog)
         self._loop.add_reader(bound, self._accept, listener)
 
-    def take(self, connection: KafkaConnection) -> Accepted | None:
+    @property
+    def sockets(self) -> list[socket]:
+        """The sockets of the listeners, and those in a handshake."""
+        accepting = [listener.bound for listener in self._listeners]
+        return [*accepting, *(running.connected for running in self._running.values())]
+
+    def take(self, connection: BaseProtocol) -> Accepted | None:
         """Return when and from where a connection came whose handshake has ended.
 
         None if the server has given the handshake up.
@@ -141,6 +148,13 @@ class Handshakes:
         for listener in listeners:
             self._loop.remove_reader(listener.bound)
             listener.bound.close()
+
+    def give_up_oldest(self) -> None:
+        """End the handshake that began first, to make room for another one."""
+        running = self._running.pop(next(iter(self._running)))
+        running.task.cancel()
+        running.task.add_done_callback(lambda _: running.connected.close())
+        self._server.release(running.accepted.host)
 
     async def give_up(self) -> None:
         """End all handshakes that have not ended."""
@@ -176,7 +190,7 @@ class Handshakes:
             self._running[connection] = _Running(accepted, connected, task)
 
     async def _shake_hands(
-        self, listener: _TlsListener, connection: KafkaConnection, connected: socket
+        self, listener: _TlsListener, connection: BaseProtocol, connected: socket
     ) -> None:
         """Run one handshake. At its success the connection is admitted, before this returns."""
         listener.context.begin(connected)
@@ -206,4 +220,4 @@ class Handshakes:
         if accepted is not None:
             connected.close()
             self._server.release(accepted.host)
-            self._server.report_handshake(accepted.host, connection.listener_name, detail)
+            self._server.report_handshake(accepted.host, listener.name, detail)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from asyncio import Event, get_running_loop, sleep, timeout
 from functools import partial
 from heapq import nsmallest
@@ -19,7 +20,6 @@ from kgw.logs import EventLogger, QuietLog
 from kgw.metrics import count
 from kgw.security.principal import ANONYMOUS
 from kgw.server.connection import KafkaConnection
-from kgw.server.handshakes import OUT_OF_DESCRIPTORS, Handshakes
 from kgw.server.limits import connection_limits
 from kgw.server.listeners import bind, bound_listener, limit_sending, plain_host
 from kgw.server.memory import RequestMemory
@@ -32,10 +32,13 @@ if TYPE_CHECKING:
     from kgw.config import Config, Listener
     from kgw.metrics import Metrics
     from kgw.server.connection import Dispatch
+    from kgw.server.handshakes import Handshakes
     from kgw.server.limits import Limits
     from kgw.server.listener_security import ListenerSecurity
 
 _log = EventLogger(__name__)
+
+_OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 # More than five requests of four batches of 16 KB, which a producer has in flight: a request that
 # does not fit one read costs two more reads and a copy. Pages that no read has filled take no
@@ -90,7 +93,8 @@ class Server:
         self._by_host: dict[str, int] = {}
         self._listening: list[tuple[AbstractServer, socket]] = []
         self._security = _PLAIN
-        self._handshakes = Handshakes(self, self.loop, clock)
+        self._handshakes: Handshakes | None = None
+        """None as long as no listener has TLS."""
         self._timer: Timer | None = None
         """The next step of the sweep: a timer, or the next turn of the loop in a running sweep."""
         self._due: list[KafkaConnection] = []
@@ -145,12 +149,21 @@ class Server:
             make = partial(KafkaConnection, self, listener.name)
             for one in sockets:
                 if secured is not None and secured.tls is not None:
-                    self._handshakes.listen(one, secured.tls, make)
+                    self._tls().listen(one, secured.tls, make, listener.name)
                     continue
                 server = await self.loop.create_server(make, sock=one, backlog=self.limits.backlog)
                 self._listening.append((server, one))
         self._arm_sweep()
         return bound
+
+    def _tls(self) -> Handshakes:
+        """Return the listeners with TLS, and their handshakes."""
+        if self._handshakes is None:
+            # Imported here: most servers have no listener with TLS.
+            from kgw.server.handshakes import Handshakes
+
+            self._handshakes = Handshakes(self, self.loop, self._clock)
+        return self._handshakes
 
     async def _stop_listening(self) -> None:
         """Accept no further connections.
@@ -158,8 +171,9 @@ class Server:
         Connections that were accepted before are open on return; handshakes that have not ended
         are given up.
         """
-        self._handshakes.stop_accepting()
-        await self._handshakes.give_up()
+        if self._handshakes is not None:
+            self._handshakes.stop_accepting()
+            await self._handshakes.give_up()
         listening, self._listening = self._listening, []
         if not listening:
             return
@@ -187,7 +201,7 @@ class Server:
         """
         secured = self._security.get(connection.listener_name)
         if secured is not None and secured.tls is not None:
-            accepted = self._handshakes.take(connection)
+            accepted = self._tls().take(connection)
             if accepted is None:
                 return None
             host, accepted_s = accepted
@@ -223,7 +237,8 @@ class Server:
     def reserve(self, host: str) -> bool:
         """Count a connection from this address. False: a limit refuses it, which is logged."""
         same_host = self._by_host.get(host, 0)
-        if len(self.connections) + len(self._handshakes) >= self.limits.connections:
+        handshakes = 0 if self._handshakes is None else len(self._handshakes)
+        if len(self.connections) + handshakes >= self.limits.connections:
             limit = "connections"
         elif same_host >= self.limits.connections_per_ip:
             limit = "connections_per_ip"
@@ -352,7 +367,9 @@ class Server:
         """Called only in `take_turn`. The awaited work keeps the loop running."""
         self._held[connection] = None
 
-    def report_drop(self, connection: KafkaConnection, reason: str, detail: str) -> None:
+    def report_drop(
+        self, connection: KafkaConnection, reason: str, detail: str, kind: str = ""
+    ) -> None:
         count(self.metrics.connections_dropped, reason)
         session = connection.session
         if reason == "idle":
@@ -364,7 +381,7 @@ class Server:
             "client": session.client_host,
             "client_id": session.client_id,
         }
-        self._quiet.warning("connection closed", reason, self.now_s, fields)
+        self._quiet.warning("connection closed", kind or reason, self.now_s, fields)
 
     def report_handshake(self, host: str, listener_name: str, detail: str) -> None:
         """Count and log a TLS handshake that failed, and why."""
@@ -400,7 +417,7 @@ class Server:
 
     def _tell_of_descriptors(self, error: OSError) -> bool:
         """Report an error that means a lack of descriptors; return whether it does."""
-        if error.errno not in OUT_OF_DESCRIPTORS:
+        if error.errno not in _OUT_OF_DESCRIPTORS:
             return False
         self.when_out_of_descriptors(f"no connection can be accepted: {error.strerror}")
         return True
@@ -416,7 +433,8 @@ class Server:
         now_s = self.now_s = self._clock.monotonic_s()
         self.metrics.request_memory_bytes = self.memory.used_bytes
         self._look_at_descriptors()
-        self._handshakes.go_on()
+        if self._handshakes is not None:
+            self._handshakes.go_on()
         self._due = [one for one in self.connections if one.deadline_s <= now_s]
         self._check_due()
 

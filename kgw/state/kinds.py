@@ -38,9 +38,12 @@ ACCESS_RULE: Final = "access-rule"
 UNKNOWN_USERS: Final = "unknown-users"
 """It has one row, whose key is `CLUSTER`: a secret, from which the salts of unknown users come."""
 
+DELEGATION_TOKEN: Final = "delegation-token"  # noqa: S105 - a kind, not a secret
+"""The value is the token without its HMAC, the key the token's id."""
+
 TRANSACTION: Final = "transaction"
 """Transactional ids. If there are none at a start, the code of transactions is not imported."""
 
-WATCHED_KINDS: Final = frozenset({TOPIC, CLUSTER, BROKER_CONFIG, ACCESS_RULE})
+WATCHED_KINDS: Final = frozenset({TOPIC, CLUSTER, BROKER_CONFIG, ACCESS_RULE, DELEGATION_TOKEN})
 """The kinds of `StateStore.changes_since`. Each change of them is stored twice, so kinds with many
 writes should not be among them, nor kinds with secrets: a change stays when its row is gone."""

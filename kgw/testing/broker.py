@@ -10,9 +10,12 @@ Faults, costumes and limits affect clients, but not the broker's own methods.
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from kgw.backend.registry import open_backend
+from kgw.clock import SystemClock
+from kgw.config.listeners import SecurityProtocol
 from kgw.testing import arguments
 from kgw.testing.fault_rules import FaultList
 from kgw.testing.faults import Faults
@@ -28,15 +31,21 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import Backend
     from kgw.client import GroupMember
+    from kgw.config import Config
+    from kgw.server.listener_security import ListenerSecurity
     from kgw.testing.asking import Record
+    from kgw.testing.client_configs import Certificates
     from kgw.testing.costumes import Costume
     from kgw.testing.options import TopicSpec
+    from kgw.testing.security import BrokerSecurity
 
     Topics: TypeAlias = str | Mapping[str, int | TopicSpec | Mapping[str, object]]
     Data: TypeAlias = bytes | bytearray | memoryview | str | None
     Headers: TypeAlias = Mapping[str, Data] | Iterable[tuple[str, Data]]
 
 ResultT = TypeVar("ResultT")
+
+_SALT_BYTES = 16
 
 # Events go to the log handlers of the test's process; without a handler, Python would print them.
 logging.getLogger("kgw").addHandler(logging.NullHandler())
@@ -82,6 +91,7 @@ class Broker:
         settings: Mapping[str, object] | None = None,
         data_dir: Path | str | None = None,
         costume: str | None = None,
+        security: BrokerSecurity | Mapping[str, Any] | None = None,
         thread: LoopThread | None = None,
     ) -> None:
         """`topics` are created at the start, in the forms that `create_topics` accepts.
@@ -89,16 +99,22 @@ class Broker:
         With `data_dir`, records are kept on disk.
 
         `settings` has server settings by Kafka's names; `costume` is a release of Kafka to imitate.
-        With `thread`, several brokers share a thread, and do not end it.
+        `security` has the protocol, the users and the access rules, as an object of
+        `kgw.testing.security` or a dict of its arguments; without it, everybody connects in plain
+        text. With `thread`, several brokers share a thread, and do not end it.
 
         Raises ConfigError and ValueError for invalid arguments.
         """
         self._topics = topic_specs("topics", {} if topics is None else topics)
-        self._config = broker_config({} if settings is None else settings, data_dir)
+        self._clock = MovingClock()
+        self._security = _security(security)
+        self._certificates: Certificates | None = None
+        secured = None if self._security is None else self._secured(self._security)
+        self._config = broker_config({} if settings is None else settings, data_dir, secured)
+        self._listener_security = _listener_security(self._config)
         self._costume = _costume(costume)
         self._owns_thread = thread is None
         self._thread = thread
-        self._clock = MovingClock()
         self._fault_list = FaultList()
         self._backend: Backend | None = None
         self._served: ServedBroker | None = None
@@ -140,6 +156,8 @@ class Broker:
         try:
             self._served = self._thread.call(self._start, self._thread.ports_used)
             if is_first:
+                if self._security is not None:
+                    self._make_users(self._security)
                 self.create_topics(self._topics)
         except BaseException:
             self.close()
@@ -185,7 +203,14 @@ class Broker:
         # Keep a memory backend, even after a kill.
         if self._backend is None or config.backend != "memory":
             self._backend = open_backend(config, self._clock)
-        served = ServedBroker(config, self._backend, self._clock, self._fault_list, self._costume)
+        served = ServedBroker(
+            config,
+            self._backend,
+            self._clock,
+            self._fault_list,
+            self._costume,
+            self._listener_security,
+        )
         self.port = await served.start(self.port, ports_used)
         ports_used.append(self.port)
         return served
@@ -237,6 +262,92 @@ class Broker:
             return served.server.drop_all()
 
         return self.run(drop)
+
+    # --- clients and their rights -----------------------------------------------------------------
+
+    def client_config(
+        self, user: str | None = None, *, password: str | None = None, mechanism: str | None = None
+    ) -> dict[str, str]:
+        """Return how a client connects, by librdkafka's names, for confluent-kafka.
+
+        Without `user`, it is the first one of a broker with logins. `password` is another one than
+        the user's. At an SSL listener the client gets a certificate with the user as its common
+        name, and none without a user. Raises ValueError.
+        """
+        mechanisms = self._config.sasl_enabled_mechanisms
+        found: dict[str, str] = self._client_configs().properties(
+            self._security, self._certificates, mechanisms, user, password, mechanism
+        )
+        return {"bootstrap.servers": self.bootstrap, **found}
+
+    def client_arguments(
+        self, user: str | None = None, *, password: str | None = None, mechanism: str | None = None
+    ) -> dict[str, Any]:
+        """Return the same as keyword arguments, for kafka-python and aiokafka."""
+        properties = self.client_config(user, password=password, mechanism=mechanism)
+        found: dict[str, Any] = self._client_configs().as_arguments(properties)
+        return found
+
+    @property
+    def authority_pem(self) -> str:
+        """The certificate of the authority that clients must trust. Raises ValueError without TLS.
+
+        Each broker has its own.
+        """
+        if self._certificates is None:
+            raise arguments.ArgumentError("the broker has no TLS, and so no certificate")
+        return self._certificates.authority_pem
+
+    def allow(self, user: str, *operations: str, **resource: Any) -> None:
+        """Add access rules that allow operations on a resource, as `"READ", topic="orders"`.
+
+        Resources are `topic`, `group`, `transactional_id` and `cluster=True`; with `prefixed=True`
+        names are the beginnings of names, and `host` is the address of the client. Raises
+        ValueError.
+        """
+        self._add_rules("allow", user, operations, resource)
+
+    def deny(self, user: str, *operations: str, **resource: Any) -> None:
+        """Add access rules that deny operations, whatever others allow. Raises ValueError."""
+        self._add_rules("deny", user, operations, resource)
+
+    def _add_rules(
+        self, what: str, user: str, operations: tuple[str, ...], resource: dict[str, Any]
+    ) -> None:
+        access = self._running().gateway.access
+        if access is None or self._security is None:
+            raise arguments.ArgumentError("access rules are off: the security names no super_users")
+        known = len(self._security.rules)
+        ruled = getattr(self._security, what)(user, *operations, **resource)
+        self.run(access.add, ruled.rules[known:])
+
+    def _secured(self, security: BrokerSecurity) -> dict[str, str]:
+        """Make certificates, and return the settings of the broker."""
+        settings = security.settings()
+        if security.protocol.has_tls:
+            self._certificates = self._client_configs().Certificates(
+                security.protocol.value, self._clock.wall_ms() / 1000
+            )
+            settings |= self._certificates.settings()
+        return settings
+
+    def _make_users(self, security: BrokerSecurity) -> None:
+        gateway = self._running().gateway
+        credentials = security.credentials(os.urandom(_SALT_BYTES))
+
+        async def make() -> None:
+            if credentials:
+                await (await gateway.load_credentials()).change(credentials)
+            if gateway.access is not None:
+                await gateway.access.add(security.rules)
+
+        self.run(make)
+
+    def _client_configs(self) -> Any:
+        # Not imported at the top: most brokers of tests have no need of it.
+        from kgw.testing import client_configs
+
+        return client_configs
 
     # --- topics and records -----------------------------------------------------------------------
 
@@ -343,6 +454,25 @@ class Broker:
 
 def _partition(given: int | None) -> int | None:
     return None if given is None else arguments.whole_number("partition", given)
+
+
+def _security(given: Any) -> BrokerSecurity | None:
+    if given is None:
+        return None
+    # Not imported at the top: few tests need it.
+    from kgw.testing.security import security_of
+
+    return security_of(given)
+
+
+def _listener_security(config: Config) -> Mapping[str, ListenerSecurity]:
+    """Return the TLS and the login of the listener. It reads files: not for the event loop."""
+    if set(config.protocols.values()) == {SecurityProtocol.PLAINTEXT}:
+        return {}
+    # Not imported at the top: most brokers of tests have neither TLS nor logins.
+    from kgw.server.listener_security import ServedSecurity
+
+    return ServedSecurity(config, SystemClock()).listeners
 
 
 def _costume(release: str | None) -> Costume | None:

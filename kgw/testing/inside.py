@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from kgw.client import AsyncClient, Connection
 from kgw.handlers.context import Later, Session
+from kgw.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kgw.handlers.dispatch import Dispatcher
+    from kgw.security.principal import Principal
     from kgw.types import Buffer
 
 _LENGTH_BYTES = 4
@@ -23,11 +25,13 @@ _LENGTH_BYTES = 4
 class _DispatcherTransport(asyncio.Transport):
     """Replaces a socket: passes frames to the dispatcher, and its responses to the connection."""
 
-    def __init__(self, dispatcher: Dispatcher, connection: InsideConnection) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, connection: InsideConnection, principal: Principal
+    ) -> None:
         super().__init__()
         self._dispatcher = dispatcher
         self._connection = connection
-        self._session = Session(client_host="127.0.0.1")
+        self._session = Session(client_host="127.0.0.1", principal=principal)
         self._is_closed = False
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
@@ -56,9 +60,9 @@ class _DispatcherTransport(asyncio.Transport):
 class InsideConnection(Connection):
     """A connection to a dispatcher instead of a server."""
 
-    def __init__(self, dispatcher: Dispatcher, client_id: str) -> None:
+    def __init__(self, dispatcher: Dispatcher, client_id: str, principal: Principal) -> None:
         super().__init__("inside", 0, client_id)
-        self.connection_made(_DispatcherTransport(dispatcher, self))
+        self.connection_made(_DispatcherTransport(dispatcher, self, principal))
 
     def take(self, frame: memoryview) -> None:
         """Resolve the future of the request that a response belongs to."""
@@ -68,14 +72,15 @@ class InsideConnection(Connection):
 class InsideClient(AsyncClient):
     """Sends all requests to one dispatcher, whatever the address."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, dispatcher: Dispatcher, principal: Principal = ANONYMOUS) -> None:
         super().__init__([("inside", 0)], client_id="kgw-test", retry_s=10.0)
         self._dispatcher = dispatcher
+        self._principal = principal
         self._inside: InsideConnection | None = None
 
     async def connection_to(self, host: str, port: int) -> Connection:
         if self._inside is None:
-            connection = InsideConnection(self._dispatcher, "kgw-test")
+            connection = InsideConnection(self._dispatcher, "kgw-test", self._principal)
             await connection.negotiate(10.0)
             self._inside = connection
             self._connections["inside", 0] = connection

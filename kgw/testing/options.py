@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from kgw.config import ConfigError, load_config, parse_topic_config
+from kgw.security.principal import Principal
 from kgw.testing.arguments import ArgumentError
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ OWN_SETTINGS = frozenset(
 )
 """Settings that a test cannot pass: the broker sets them, or they make no sense in a test's
 process."""
+
+
+TEST_ITSELF = Principal("Test", "itself")
+"""The principal of the methods of a broker. No client has it, as those are users."""
 
 
 class TopicSpec(NamedTuple):
@@ -97,10 +102,15 @@ def _one_by_one(forms: Any) -> Iterator[Any]:
             yield form
 
 
-def broker_config(settings: Mapping[str, object], data_dir: Path | str | None = None) -> Config:
+def broker_config(
+    settings: Mapping[str, object],
+    data_dir: Path | str | None = None,
+    security: Mapping[str, str] | None = None,
+) -> Config:
     """Return a broker's configuration.
 
-    Raises ConfigError, and ValueError for settings that are not a dict.
+    `security` has the settings of its TLS, logins and access rules. Raises ConfigError, and
+    ValueError for settings that are not a dict.
     """
     settings = _dict("settings", settings, '{"num.partitions": 3}')
     for name in settings:
@@ -114,7 +124,10 @@ def broker_config(settings: Mapping[str, object], data_dir: Path | str | None = 
             raise ArgumentError(f"data_dir is a path, not {data_dir!r}")
         kept = {"kgw.backend": "embedded", "log.dirs": str(Path(data_dir).absolute())}
     given = {name: _text(value) for name, value in settings.items()}
-    texts = {**DEFAULT_SETTINGS, **given, **kept}
+    texts = {**DEFAULT_SETTINGS, **(security or {}), **given, **kept}
+    if any(name in texts for name in ("super.users", "authorizer.class.name")):
+        # The broker's own methods need no access rule.
+        texts["super.users"] = f"{texts.get('super.users', '')};{TEST_ITSELF}"
     return load_config(overrides=[(name, text, "kgw_settings") for name, text in texts.items()])
 
 

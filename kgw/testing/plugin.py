@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from kgw.testing.broker import Broker
     from kgw.testing.loop_thread import LoopThread
+    from kgw.testing.security import BrokerSecurity
 
 MARKERS = {
     "kgw_topics(*names, **topics)": (
@@ -25,6 +26,15 @@ MARKERS = {
     "kgw_settings(settings)": 'a dict of settings of kgw_broker, as {"num.partitions": 3}',
     "kgw_backend(name)": "where kgw_broker keeps records: memory, or embedded (below tmp_path)",
     "kgw_costume(release)": "the release of Kafka that kgw_broker passes for, as 2.8",
+    "kgw_security(protocol, users, super_users)": (
+        'TLS, logins and access rules of kgw_broker: `"SASL_SSL", users={"alice": "secret"}`; '
+        "super_users, be the list empty, switches access rules on"
+    ),
+    "kgw_allow(user, *operations, **resource)": (
+        'an access rule of kgw_broker that allows: `"alice", "READ", topic="orders"`; resources '
+        "are topic, group, transactional_id and cluster=True, prefixed=True makes names prefixes"
+    ),
+    "kgw_deny(user, *operations, **resource)": "the same, and denies whatever others allow",
 }
 """The markers, by their form, with their meaning."""
 
@@ -80,13 +90,28 @@ def kgw_settings() -> Mapping[str, object]:
 
 
 @pytest.fixture(scope="session")
+def kgw_server_security() -> BrokerSecurity | Mapping[str, Any] | None:
+    """Return the security of kgw_server; override this fixture for TLS, logins and rules."""
+    return None
+
+
+@pytest.fixture
+def kgw_security() -> BrokerSecurity | Mapping[str, Any] | None:
+    """Return the security of kgw_broker; override this fixture for TLS, logins and rules."""
+    return None
+
+
+@pytest.fixture(scope="session")
 def kgw_server(
-    kgw_thread: LoopThread, kgw_server_settings: Mapping[str, object]
+    kgw_thread: LoopThread,
+    kgw_server_settings: Mapping[str, object],
+    kgw_server_security: BrokerSecurity | Mapping[str, Any] | None,
 ) -> Iterator[Broker]:
     """Yield a broker that lasts for the whole test run: tests see the data of earlier tests."""
     __tracebackhide__ = True
     settings = _dict("kgw_server_settings", kgw_server_settings)
-    yield from _running(_broker("kgw_server", kgw_thread, settings=settings))
+    broker = _broker("kgw_server", kgw_thread, settings=settings, security=kgw_server_security)
+    yield from _running(broker)
 
 
 @pytest.fixture
@@ -94,8 +119,9 @@ def kgw_broker(
     request: pytest.FixtureRequest,
     kgw_thread: LoopThread,
     kgw_settings: Mapping[str, object],
+    kgw_security: BrokerSecurity | Mapping[str, Any] | None,
 ) -> Iterator[Broker]:
-    """Yield a new broker, with the topics and settings in the test's markers."""
+    """Yield a new broker, with the topics, settings and security in the test's markers."""
     __tracebackhide__ = True
     node = request.node
     topics: dict[str, Any] = {}
@@ -120,6 +146,7 @@ def kgw_broker(
         settings=settings,
         data_dir=data_dir,
         costume=None if costume is None else _only(node, costume, str),
+        security=_security(node, kgw_security),
     )
     yield from _running(broker)
 
@@ -163,6 +190,36 @@ def _topics(node: pytest.Item, marker: pytest.Mark) -> dict[str, Any]:
     if not topics:
         raise pytest.UsageError(f"{node.nodeid}: kgw_topics names no topic")
     return topics
+
+
+def _security(
+    node: pytest.Item, fixture: BrokerSecurity | Mapping[str, Any] | None
+) -> BrokerSecurity | Mapping[str, Any] | None:
+    """Return the security of the closest marker, otherwise the fixture's; with all rules."""
+    __tracebackhide__ = True
+    rules = [one for one in node.iter_markers() if one.name in {"kgw_allow", "kgw_deny"}]
+    marker = node.get_closest_marker("kgw_security")
+    if marker is None and not rules:
+        return fixture
+    from kgw.testing.security import BrokerSecurity, security_of
+
+    try:
+        found = (
+            security_of(fixture)
+            if marker is None
+            else BrokerSecurity(*marker.args, **marker.kwargs)
+        )
+    except (TypeError, ValueError) as error:
+        raise pytest.UsageError(f"{node.nodeid}: kgw_security: {error}") from None
+    for rule in rules:
+        if found is None:
+            raise pytest.UsageError(f"{node.nodeid}: {rule.name} needs kgw_security")
+        change = found.allow if rule.name == "kgw_allow" else found.deny
+        try:
+            found = change(*rule.args, **rule.kwargs)
+        except (TypeError, ValueError) as error:
+            raise pytest.UsageError(f"{node.nodeid}: {rule.name}: {error}") from None
+    return found
 
 
 def _only(node: pytest.Item, marker: pytest.Mark, kind: type) -> Any:

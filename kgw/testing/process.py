@@ -67,18 +67,21 @@ class GatewayProcess:
         *settings: str,
         command: Sequence[str] = SERVE,
         port: int = 0,
+        scheme: str = "",
         backend: str = "",
         env: Mapping[str, str] | None = None,
     ) -> None:
         """`settings` are `KEY=VALUE` of the configuration; `command` replaces `kgw serve`.
 
-        `backend` is the URL of a backend outside of the data directory. `env` adds to, or replaces,
-        the environment variables of this process.
+        `scheme` is the name of the listener, such as SASL_SSL. `backend` is the URL of a backend
+        outside of the data directory. `env` adds to, or replaces, the environment variables of this
+        process.
         """
         self.data_dir = data_dir
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         self.host = "127.0.0.1"
         self.port = port
+        self._scheme = f"{scheme}://" if scheme else ""
         self.admin_port = 0
         self.agent_port = 0
         self.start_s = 0.0
@@ -129,7 +132,7 @@ class GatewayProcess:
         """Start the gateway without waiting, for a caller that kills it during its start."""
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - the command is the caller's
-                [*self._command, "--listen", self.bootstrap],
+                [*self._command, "--listen", self._scheme + self.bootstrap],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env={**os.environ, **self._env},

@@ -17,22 +17,23 @@ from kgw.problems import CONNECTIONS, DESCRIPTORS
 from kgw.server.limits import limits_from
 from kgw.server.server import Server
 from kgw.testing.fault_dispatcher import FaultDispatcher
+from kgw.testing.options import TEST_ITSELF
 
 if TYPE_CHECKING:
     from asyncio import Transport
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from kgw.backend.base import Backend
     from kgw.config import Config
     from kgw.handlers.context import Session
     from kgw.server.connection import KafkaConnection
+    from kgw.server.listener_security import ListenerSecurity
     from kgw.testing.costumes import Costume
     from kgw.testing.fault_rules import FaultList
     from kgw.testing.inside import InsideClient
     from kgw.testing.moving_clock import MovingClock
 
 HOST = "127.0.0.1"
-_NAME = "PLAINTEXT"
 _PORTS_TRIED = 20
 
 _servers: weakref.WeakSet[BrokerServer] = weakref.WeakSet()
@@ -77,7 +78,9 @@ class BrokerServer(Server):
 
     def leave_sockets(self) -> None:
         """In a forked process, close the sockets that belong to the parent."""
-        held = [*self._descriptors.values(), *(one.fileno() for _, one in self._listening)]
+        handshakes = () if self._handshakes is None else self._handshakes.sockets
+        sockets = [*(one for _, one in self._listening), *handshakes]
+        held = [*self._descriptors.values(), *(one.fileno() for one in sockets)]
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in held:
             if descriptor >= 0:
@@ -107,7 +110,11 @@ class ServedBroker:
         clock: MovingClock,
         faults: FaultList,
         costume: Costume | None,
+        listener_security: Mapping[str, ListenerSecurity],
     ) -> None:
+        """`listener_security` has the TLS and the login of the listener, by its name, if any."""
+        self._listener_security = listener_security
+        (self._listener_name,) = config.protocols
         self.gateway = Gateway(config, backend, clock)
         self.dispatcher = FaultDispatcher(self.gateway, faults, SystemClock(), costume)
         self.server = BrokerServer(self.dispatcher, config, self.gateway, faults)
@@ -126,7 +133,7 @@ class ServedBroker:
             # Not imported at the top: not every test needs it.
             from kgw.testing.inside import InsideClient
 
-            self._client = InsideClient(Dispatcher(self.gateway))
+            self._client = InsideClient(Dispatcher(self.gateway), TEST_ITSELF)
         return self._client
 
     async def start(self, port: int, ports_used: Collection[int]) -> int:
@@ -140,7 +147,9 @@ class ServedBroker:
         self._is_started = True
         try:
             for _ in range(_PORTS_TRIED):
-                (bound,) = await self.server.open([Listener(_NAME, HOST, port)])
+                (bound,) = await self.server.open(
+                    [Listener(self._listener_name, HOST, port)], security=self._listener_security
+                )
                 if port or bound.port not in ports_used:
                     break
                 # Choose another port: clients of an earlier broker with this port may still
@@ -151,7 +160,7 @@ class ServedBroker:
         except BaseException:
             await self.stop()
             raise
-        self.gateway.advertise({_NAME: bound})
+        self.gateway.advertise({self._listener_name: bound})
         return bound.port
 
     async def stop(self) -> None:

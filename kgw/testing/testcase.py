@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import unittest
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kgw.testing.broker import Broker
 from kgw.testing.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from kgw.testing.security import BrokerSecurity
 
 
 class BrokerTestCase(unittest.TestCase):
@@ -27,6 +29,7 @@ class BrokerTestCase(unittest.TestCase):
     kgw_topics: ClassVar[Mapping[str, int | Mapping[str, object]]] = {}
     kgw_settings: ClassVar[Mapping[str, object]] = {}
     kgw_costume: ClassVar[str | None] = None
+    kgw_security: ClassVar[BrokerSecurity | Mapping[str, Any] | None] = None
     kgw_broker: Broker
     _kgw_thread: ClassVar[LoopThread]
 
@@ -44,6 +47,7 @@ class BrokerTestCase(unittest.TestCase):
             topics=self.kgw_topics,
             settings=self.kgw_settings,
             costume=self.kgw_costume,
+            security=self.kgw_security,
             thread=self._kgw_thread,
         ).start()
         self.addCleanup(self.kgw_broker.close)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import prometheus_client  # noqa: F401 - imported beforehand, as AdminServer does
 
+from kgw.admin.clients import CERTIFIED
 from kgw.admin.http import application
 
 if TYPE_CHECKING:
     from kgw.admin.token import TokenFile
     from kgw.gateway import Gateway
+    from kgw.security.principal import Principal
+
+
+def basic(user: str, password: str) -> str:
+    """Return the header with which a client of HTTP Basic logs in."""
+    return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
 class Answered(NamedTuple):
@@ -40,8 +48,10 @@ class Admin:
         method: str = "GET",
         hosts: tuple[str, ...] = ("127.0.0.1:9644",),
         authorizations: tuple[str, ...] = (),
+        client: str = "127.0.0.1",
+        certified: Principal | None = None,
     ) -> Answered:
-        """Return the answer to one request."""
+        """Return the answer to one request. `certified` is named by the client's certificate."""
         path, _, query = target.partition("?")
         sent: list[Any] = []
 
@@ -65,9 +75,9 @@ class Admin:
                 *((b"host", host.encode("latin-1")) for host in hosts),
                 *((b"authorization", one.encode("latin-1")) for one in authorizations),
             ],
-            "client": ("127.0.0.1", 1),
+            "client": (client, 1),
             "server": ("127.0.0.1", 9644),
-            "state": {},
+            "state": {} if certified is None else {CERTIFIED: certified},
         }
         await self._app(scope, receive, send)
         headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.admin import probe
+from kgw.security.tls.contexts import server_context
+from tests.security.tls.handshakes import options, pki
 
 if TYPE_CHECKING:
     from socket import socket
@@ -33,6 +35,14 @@ ALLOWED = {"kgw", "kgw.admin"}
 def test_whom_it_asks(listeners: str, expected: tuple[str, int]) -> None:
     """The first listener, by an address that is this machine's."""
     assert expected == probe.admin_address(listeners)
+
+
+def test_listeners_with_tls() -> None:
+    """The first listener says whether it has TLS."""
+    assert probe.has_tls("https://0.0.0.0:9644,127.0.0.1:9645")
+    assert not probe.has_tls("127.0.0.1:9645,https://0.0.0.0:9644")
+    assert not probe.has_tls("http://127.0.0.1:9645")
+    assert ("127.0.0.1", 9644) == probe.admin_address("https://0.0.0.0:9644,127.0.0.1:9645")
 
 
 @pytest.mark.parametrize("listeners", ["", "localhost", "localhost:0", "localhost:x", "::1:70000"])
@@ -86,6 +96,22 @@ def test_answers(
         assert code == probe.main()
         answering.join()
     assert f"{said}\n" == capsys.readouterr().out
+
+
+def test_tls(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A certificate names the server as clients know it: the status is taken all the same."""
+    with create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        monkeypatch.setenv("KGW_ADMIN_LISTENERS", f"https://127.0.0.1:{port}")
+        secured = server_context(options(pki().other_server)).wrap_socket(server, server_side=True)
+        with secured:
+            answering = Thread(
+                target=_answer_once, args=(secured, b'HTTP/1.1 200 OK\r\n\r\n{"ready":true}')
+            )
+            answering.start()
+            assert 0 == probe.main()
+            answering.join()
+    assert '{"ready":true}\n' == capsys.readouterr().out
 
 
 def test_another_path(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,16 @@ import pytest
 
 from kgw.agent.server import AgentServer
 from kgw.config import Config, Listener
+from kgw.server.listener_security import ServedSecurity
+from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
 from tests.agent.smq_client import AgentClient
+from tests.security.tls.handshakes import NOW_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+
+    import grpc
 
     from kgw.backend.base import Backend
     from kgw.groups.requests import MemberDescription
@@ -23,8 +28,14 @@ class Agent:
     """A gateway with an agent's listener, and a client of it."""
 
     def __init__(
-        self, gateway: InProcessGateway, server: AgentServer, client: AgentClient, port: int
+        self,
+        gateway: InProcessGateway,
+        server: AgentServer,
+        client: AgentClient,
+        port: int,
+        security: ServedSecurity | None = None,
     ) -> None:
+        self.security = security
         self.gateway = gateway
         self.server = server
         self.client = client
@@ -73,15 +84,35 @@ class Agent:
 
 
 @asynccontextmanager
-async def serving_agent(backend: Backend | None = None, **settings: Any) -> AsyncIterator[Agent]:
-    """Serve a gateway without topics; it has found no bug of ours at the end."""
-    async with InProcessGateway(Config.of(**settings), backend) as gateway:
-        server = AgentServer(gateway.gateway)
-        bound = await server.start(Listener("SMQ_AGENT", "127.0.0.1", 0))
+async def serving_agent(
+    backend: Backend | None = None,
+    *,
+    credentials: grpc.ChannelCredentials | None = None,
+    metadata: tuple[tuple[str, str], ...] = (),
+    **settings: Any,
+) -> AsyncIterator[Agent]:
+    """Serve a gateway without topics; it has found no bug of ours at the end.
+
+    `credentials` and `metadata` are those of the client.
+    """
+    config = Config.of(**settings)
+    clock = ManualClock(wall_ms=round(NOW_S * 1000)) if config.has_https else ManualClock()
+    security = None
+    if config.has_https:
+        security = await asyncio.to_thread(ServedSecurity, config, clock)
+    async with InProcessGateway(config, backend, clock) as gateway:
+        server = AgentServer(gateway.gateway, security)
+        listener = config.bound_agent_listener or Listener("SMQ_AGENT", "127.0.0.1", 0)
+        bound = await server.start(listener)
+        if security is not None:
+            security.start(gateway.metrics)
         try:
-            async with AgentClient(bound.port) as client:
-                yield Agent(gateway, server, client, bound.port)
+            client = AgentClient(bound.port, credentials=credentials, metadata=metadata)
+            async with client:
+                yield Agent(gateway, server, client, bound.port, security)
         finally:
+            if security is not None:
+                await security.aclose()
             await server.aclose(5)
         assert {} == gateway.internal_errors
 

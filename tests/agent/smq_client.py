@@ -136,12 +136,27 @@ def partition(index: int, count: int) -> Any:
 class AgentClient:
     """A channel to an agent, with its four methods."""
 
-    def __init__(self, port: int, *, reads_ahead: bool = True) -> None:
-        """Without `reads_ahead` nothing of a large message is taken before it is asked for."""
+    def __init__(
+        self,
+        port: int,
+        *,
+        reads_ahead: bool = True,
+        credentials: grpc.ChannelCredentials | None = None,
+        metadata: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        """Without `reads_ahead` nothing of a large message is taken before it is asked for.
+
+        With `credentials` the channel has TLS. Each call sends `metadata`.
+        """
+        self.metadata = metadata
         options = [("grpc.use_local_subchannel_pool", 1)]
         if not reads_ahead:
             options += [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 16 << 10)]
-        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options)
+        if credentials is None:
+            self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options)
+        else:
+            address = f"localhost:{port}"
+            self.channel = grpc.aio.secure_channel(address, credentials, options=options)
         self._streams: list[Any] = []
 
     async def __aenter__(self) -> Self:
@@ -193,7 +208,7 @@ class AgentClient:
             request_serializer=type(request).SerializeToString,
             response_deserializer=M[f"{method}Response"].FromString,
         )
-        return await call(request)
+        return await call(request, metadata=self.metadata)
 
     def _stream(self, method: str) -> Any:
         call = self.channel.stream_stream(
@@ -203,7 +218,7 @@ class AgentClient:
                 one if isinstance(one, bytes) else one.SerializeToString()
             ),
             response_deserializer=M[f"{method}Response"].FromString,
-        )()
+        )(metadata=self.metadata)
         self._streams.append(call)
         return call
 

@@ -133,6 +133,7 @@ class TestProcess:
         arguments = ["--json", "--listen", "127.0.0.1:0", "--listen", "OTHER://127.0.0.1:0"]
         arguments += ["--listen", "ANY://0.0.0.0:0"]
         arguments += ["--set", "advertised.listeners=OTHER://kgw.example:0"]
+        arguments += ["--set", "kgw.listeners.without.login=true"]
         start.append(serving := Serving(tmp_path / "data", *arguments))
         ready = json.loads(serving.ready())
         assert "ready" == ready["event"]

@@ -128,6 +128,20 @@ def test_a_restart_refuses_nobody(manager: Manager) -> None:
     assert 0 == second.end()[0]
 
 
+def test_a_reload_ends_nothing(manager: Manager) -> None:
+    """`systemctl reload` sends SIGHUP, also to a server that has no certificates."""
+    port = manager.listen("plaintext")
+    serving = manager.start("--listen", f"127.0.0.1:{port}")
+    assert port == serving.port()
+    serving.process.send_signal(signal.SIGHUP)
+    with socket.create_connection(("127.0.0.1", port), 15) as client:
+        client.sendall(API_VERSIONS_V0)
+        assert 4 == len(client.recv(4))
+    code, errors = serving.end()
+    assert 0 == code
+    assert 1 == errors.count("nothing is read again: no listener has TLS")
+
+
 def test_the_admin_side_too(manager: Manager, tmp_path: Path) -> None:
     """An admin listener for other machines, at a socket of its own, with a token."""
     kafka, admin = manager.listen("kgw.socket"), manager.listen("admin", "0.0.0.0")

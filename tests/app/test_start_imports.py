@@ -79,6 +79,7 @@ def test_the_rest_is_imported_soon_after_the_start(tmp_path: Path) -> None:
 
     assert set() == {*app.IMPORTED_SOON} - {*said.split()}
     assert set() == {*said.split()} & {
+        "kgw.handlers.authorized_operations",
         "kgw.handlers.list_transactions",
         "kgw.handlers.write_txn_markers",
         "kgw.transactions.coordinator",

@@ -2,24 +2,32 @@
 
 Run as `python -m tests.campaigns.group_scale --full --seed N`, where nothing else has much to do.
 Every consumer has two connections: heartbeats on one, on the other long polls of a partition
-without records. All of them are plain: the gateway does not serve TLS yet, and nothing here says
-what a thousand consumers cost with it. Memory and latency are judged in full size. The short form
-sends heartbeats much more often, until so many have been answered: it judges what members are told
-and how memory grows with that many heartbeats, and prints the latencies.
+without records. The consumers come twice: with plain connections, and with TLS. Memory and latency
+are judged in full size. The short form sends heartbeats much more often, until so many have been
+answered: it judges the answers to members and how memory grows with that many heartbeats, and
+prints the latencies.
 """
 
 from __future__ import annotations
 
+import ssl
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.loads.connections import LongPolls
-from bench.loads.frames import ask, create_topics, wait_for_coordinators, wait_for_leaders
+from bench.loads.frames import (
+    TlsAddress,
+    ask,
+    create_topics,
+    wait_for_coordinators,
+    wait_for_leaders,
+)
 from bench.loads.groups import Heartbeats, formed
 from bench.loads.poller import Poller, allow_connections
 from bench.loads.sockets import percentile
 from kgw.groups.states import GroupState
 from kgw.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kgw.testing.certificates import CertificateAuthority
 from kgw.testing.process import SERVE, GatewayProcess
 from tests.campaigns import broken_groups_serve
 from tests.campaigns.machine import Others
@@ -27,7 +35,9 @@ from tests.campaigns.support import Report, checked_directory, main
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
+    from bench.loads.frames import Address
     from bench.loads.groups import GroupLoad
 
 TOPIC = "orders"
@@ -35,6 +45,7 @@ PARTITIONS = 10
 DESCRIBE_VERSION = 5
 P99_S = 0.05
 RSS_BYTES = 1_000_000_000
+RSS_BYTES_WITH_TLS = 150_000_000
 GROWTH = 0.05
 
 
@@ -69,8 +80,11 @@ def run(seed: int, full: bool) -> Report:
     report = Report("group_scale", seed)
     size = FULL if full else SHORT
     consumers_stay(report, size, SERVE, is_timed=full)
+    consumers_stay(report, size, SERVE, is_timed=full, with_tls=True)
     report.require("heartbeats", size.heartbeats)
+    report.require("heartbeats_with_tls", size.heartbeats)
     report.require("groups_stable_at_the_end", size.groups)
+    report.require("groups_stable_at_the_end_with_tls", size.groups)
     if full:
         control(report, "heartbeats-leak", "memory grew", FULL_LEAK)
         control(report, "blocking-heartbeats", "heartbeats, p99", FULL_SLOW)
@@ -87,49 +101,72 @@ def control(report: Report, bug: str, what: str, size: Size, *, is_timed: bool =
     report.expect_alarm(found, what)
 
 
-def consumers_stay(report: Report, size: Size, command: Sequence[str], *, is_timed: bool) -> None:
+def consumers_stay(
+    report: Report,
+    size: Size,
+    command: Sequence[str],
+    *,
+    is_timed: bool,
+    with_tls: bool = False,
+) -> None:
     """Form the groups, let them be, and judge what was measured meanwhile."""
-    with (
-        checked_directory() as directory,
-        GatewayProcess(directory / "data", command=command) as gateway,
-    ):
-        address = (gateway.host, gateway.port)
-        names = [f"group-{number}" for number in range(size.groups)]
-        create_topics(address, {TOPIC: PARTITIONS})
-        wait_for_leaders(address, {TOPIC: PARTITIONS})
-        wait_for_coordinators(address, names)
-        consumers = size.groups * size.members
-        allow_connections(2 * consumers)
-        try:
-            with Poller(address) as poller:
-                groups = formed(poller, names, size.members)
-                heartbeats = Heartbeats(groups, size.heartbeat_s)
-                polls = LongPolls(poller, TOPIC, consumers, size.poll_ms, PARTITIONS)
-                watch(poller, heartbeats, size.counted, size.warm_s)
-                warm_bytes, warm_count = rss_bytes(gateway), len(heartbeats.latencies_s)
-                with Others(gateway) as others:
-                    watch(poller, heartbeats, size.counted, size.watched_s)
-                end_bytes, latencies_s = rss_bytes(gateway), heartbeats.latencies_s[warm_count:]
-                check_groups(report, gateway, groups)
-        except (AssertionError, OSError) as error:
-            # An answer with an error, a connection that was closed, nothing heard for a minute.
-            report.fail(f"{type(error).__name__}: {error}")
-            return
-    report.count("heartbeats", len(latencies_s))
-    report.count("long_polls", polls.answered)
-    report.count("rss_kb_warm", warm_bytes >> 10)
-    report.count("rss_kb_at_the_end", end_bytes >> 10)
+    suffix = "_with_tls" if with_tls else ""
+    with checked_directory() as directory:
+        settings, context = security(directory) if with_tls else ((), None)
+        with GatewayProcess(
+            directory / "data", *settings, command=command, scheme="SSL" if context else ""
+        ) as gateway:
+            address: Address = (gateway.host, gateway.port)
+            if context is not None:
+                address = TlsAddress(gateway.host, gateway.port, context)
+            names = [f"group-{number}" for number in range(size.groups)]
+            create_topics(address, {TOPIC: PARTITIONS})
+            wait_for_leaders(address, {TOPIC: PARTITIONS})
+            wait_for_coordinators(address, names)
+            consumers = size.groups * size.members
+            allow_connections(2 * consumers)
+            try:
+                with Poller(address) as poller:
+                    groups = formed(poller, names, size.members)
+                    heartbeats = Heartbeats(groups, size.heartbeat_s)
+                    polls = LongPolls(poller, TOPIC, consumers, size.poll_ms, PARTITIONS)
+                    watch(poller, heartbeats, size.counted, size.warm_s)
+                    warm_bytes, warm_count = rss_bytes(gateway), len(heartbeats.latencies_s)
+                    with Others(gateway) as others:
+                        watch(poller, heartbeats, size.counted, size.watched_s)
+                    end_bytes, latencies_s = rss_bytes(gateway), heartbeats.latencies_s[warm_count:]
+                    stable = check_groups(report, address, groups)
+            except (AssertionError, OSError) as error:
+                # An error in an answer, a closed connection, or no answer for a minute.
+                report.fail(f"{type(error).__name__}: {error}")
+                return
+    report.count("groups_stable_at_the_end" + suffix, stable)
+    report.count("heartbeats" + suffix, len(latencies_s))
+    report.count("long_polls" + suffix, polls.answered)
+    report.count("rss_kb_warm" + suffix, warm_bytes >> 10)
+    report.count("rss_kb_at_the_end" + suffix, end_bytes >> 10)
     for name, share in (("median", 0.5), ("p99", 0.99), ("longest", 1.0)):
-        report.count(f"{name}_us_of_a_heartbeat", round(percentile(latencies_s, share) * 1e6))
+        microseconds = round(percentile(latencies_s, share) * 1e6)
+        report.count(f"{name}_us_of_a_heartbeat{suffix}", microseconds)
     if end_bytes >= warm_bytes * (1 + GROWTH):
-        report.fail(f"memory grew from {warm_bytes >> 10} to {end_bytes >> 10} KB")
+        report.fail(f"memory grew from {warm_bytes >> 10} to {end_bytes >> 10} KB{suffix}")
     if not is_timed:
         return
-    if end_bytes >= RSS_BYTES:
-        report.fail(f"memory: {end_bytes >> 20} MB")
+    if end_bytes >= (RSS_BYTES_WITH_TLS if with_tls else RSS_BYTES):
+        report.fail(f"memory: {end_bytes / 1e6:.0f} MB{suffix}")
     p99_s = percentile(latencies_s, 0.99)
     if p99_s >= P99_S:
         report.fail(f"heartbeats, p99: {p99_s * 1e3:.0f} ms, not below {P99_S * 1e3:.0f}; {others}")
+
+
+def security(directory: Path) -> tuple[tuple[str, ...], ssl.SSLContext]:
+    """Return the settings of a gateway with a certificate, and what its clients trust."""
+    authority = CertificateAuthority("kgw campaign", time.time())
+    keystore = directory / "server.pem"
+    keystore.touch(mode=0o600)
+    keystore.write_text(authority.issue_server(["127.0.0.1"]).keystore_pem())
+    context = ssl.create_default_context(cadata=authority.truststore_pem)
+    return (f"ssl.keystore.location={keystore}",), context
 
 
 def watch(poller: Poller, heartbeats: Heartbeats, counted: int, for_s: float) -> None:
@@ -147,12 +184,12 @@ def rss_bytes(gateway: GatewayProcess) -> int:
     return usage.anonymous_bytes + usage.file_bytes
 
 
-def check_groups(report: Report, gateway: GatewayProcess, groups: Sequence[GroupLoad]) -> None:
-    """Nobody was put out, and no group has formed anew."""
+def check_groups(report: Report, address: Address, groups: Sequence[GroupLoad]) -> int:
+    """Return how many groups are stable with all of their members; report the others."""
     names = [group.group_id for group in groups]
     request = DescribeGroupsRequest(groups=names)
-    address = (gateway.host, gateway.port)
     answer = ask(address, request, DescribeGroupsResponse, DESCRIBE_VERSION)
+    stable = 0
     for described, group in zip(answer.groups, groups, strict=True):
         found = {one.member_id for one in described.members}
         if described.group_state != GroupState.STABLE.value:
@@ -160,7 +197,8 @@ def check_groups(report: Report, gateway: GatewayProcess, groups: Sequence[Group
         elif found != {one.member_id for one in group.members}:
             report.fail(f"{group.group_id}: other members at the end")
         else:
-            report.count("groups_stable_at_the_end")
+            stable += 1
+    return stable
 
 
 if __name__ == "__main__":

@@ -206,10 +206,8 @@ def test_names_are_completed_over_a_login(broker: SecuredBroker, tmp_path: Path)
 def test_every_command_that_connects_can_log_in(
     path: tuple[str, ...], command: click.Command
 ) -> None:
-    """Except the jobs of the pipeline, which connect in plain text only. No password is given."""
+    """The jobs of the pipeline, too. No password is given on the line."""
     options = {option for parameter in command.params for option in parameter.opts}
-    if path[0] == "pipeline":
-        assert "--command-config" not in options
-    elif "--bootstrap" in options or path == ("doctor",):
+    if "--bootstrap" in options or path == ("doctor",):
         assert "--command-config" in options
     assert "--password" not in options

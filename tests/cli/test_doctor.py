@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.cli.doctor.doctor import Examination, Reach, TopicReadResult, find_problems
+from kgw.cli.doctor.connecting import Listening, ServedCertificate
+from kgw.cli.doctor.examination import Examination, Reach, TopicReadResult, find_problems
 from kgw.cli.shared.errors import ExitCode
 from kgw.client import (
     AdvertisedBroker,
@@ -18,6 +19,7 @@ from kgw.client import (
 )
 from kgw.client.connection import Connection
 from kgw.problems import BATCH_ROOM, HELD
+from kgw.security.tls.x509 import HostNames
 from kgw.types import ZERO_TOPIC_ID, TopicName
 from tests.client.serving import ServerThread
 from tests.findings import findings_of, unplanted
@@ -130,6 +132,29 @@ WRONG = {
     "with --advertise and an address that clients reach": examined(HEALTHY)._replace(
         reaches=[Reach(HEALTHY, "refused")]
     ),
+    "node 0 advertises kgw.example:9092, and the server's certificate is for other.example: start "
+    "the server with --advertise and one of these, or put a certificate for kgw.example into its "
+    "ssl.keystore.location": examined(HEALTHY)._replace(
+        reaches=[
+            Reach(
+                HEALTHY,
+                "not trusted",
+                Listening(
+                    "kgw.example:9092",
+                    "kgw.example",
+                    has_tls=True,
+                    certificate=ServedCertificate(
+                        HostNames(("other.example",), ()), "CN=a", "CN=b", 0.0, 1.0
+                    ),
+                    distrust="name",
+                ),
+                ("the certificate is for other.example",),
+            )
+        ]
+    ),
+    "node 0 advertises kgw.example:9092: it asks for a login": examined(HEALTHY)._replace(
+        reaches=[Reach(HEALTHY, "closed", None, ("it asks for a login",))]
+    ),
     "node 0 advertises localhost:9092: clients on other machines would connect to themselves; "
     "start the server with --advertise HOST:PORT": examined(AdvertisedBroker(0, "localhost", 9092)),
     "the server does not serve Fetch": examined(
@@ -160,7 +185,7 @@ def test_each_mistake_is_named_alone(expected: str) -> None:
 
 def test_each_sentence_of_the_doctor_is_planted() -> None:
     """Who adds a kind of problem adds an examination that has it here."""
-    assert 9 == len(findings_of(find_problems))
+    assert 11 == len(findings_of(find_problems))
     assert [] == unplanted([find_problems], WRONG)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from kgw.cli.shared import output
@@ -21,6 +22,27 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     """What others have named a topic cannot move the cursor or ring the bell."""
     assert "\\x1b[31mred\\x07" == printable("\x1b[31mred\x07")
     assert "größer" == printable("größer")
+
+
+def test_nor_do_they_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON itself has no escapes for characters above U+001F; a program reads the same names."""
+    names = [
+        "größer",
+        "\x9b2J",
+        "a\x7f",
+        "\u202eevil",
+        "\u2028",
+        "\U000e0041",
+        "\U0001f4a3",
+        "\x1b",
+    ]
+    for show in (output.print_json, output.print_json_line):
+        show({"names": names})
+        shown = capsys.readouterr().out
+        assert shown.replace("\n", "").isprintable()
+        assert {"names": names} == json.loads(shown)
+        assert "größer" in shown
+        assert "\\u009b2J" in shown
 
 
 def test_a_bar_is_shown_to_people_only(

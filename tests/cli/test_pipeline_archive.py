@@ -28,7 +28,7 @@ def test_a_hold_by_the_group_of_another_archive_is_refused(tmp_path: Path) -> No
         served.number("orders", {0: 10})
         first = ArchiveJob(
             served.wire,
-            served.address,
+            served.cluster,
             tmp_path / "first",
             Backwards(),
             ArchiveOptions(),

@@ -63,6 +63,8 @@ class FakeBroker:
         self.mechanisms = mechanisms
         self.user = "alice"
         self.password = "pencil"
+        self.bearer_tokens: set[str] = set()
+        """The tokens of OAUTHBEARER that are accepted."""
         self.iterations = iterations
         self.lifetime_ms = lifetime_ms
         self.seen: list[str] = []
@@ -171,8 +173,11 @@ class _Session:
     def _authenticate(self, token: bytes) -> SaslAuthenticateResponse:
         broker = self._broker
         broker.tokens.append(token)
+        check = {"PLAIN": self._plain, "OAUTHBEARER": self._bearer}.get(
+            self._mechanism, self._scram
+        )
         try:
-            answer = self._plain(token) if self._mechanism == "PLAIN" else self._scram(token)
+            answer = check(token)
         except LoginRefused as error:
             return SaslAuthenticateResponse(
                 error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
@@ -189,6 +194,16 @@ class _Session:
         _, user, password = token.decode().split("\0")
         if (user, password) != (self._broker.user, self._broker.password):
             raise LoginRefused(f"Authentication failed: {user} is not known by {password}")
+        self._is_open = True
+        return b""
+
+    def _bearer(self, token: bytes) -> bytes:
+        if token == b"\x01":
+            raise LoginRefused(f"Authentication failed: {self._broker.tokens[-2]!r}")
+        start, auth, *_, end, after = token.decode().split("\x01")
+        assert ("n,,", "", "") == (start, end, after)
+        if auth.removeprefix("auth=Bearer ") not in self._broker.bearer_tokens:
+            return b'{"status":"invalid_token"}'
         self._is_open = True
         return b""
 

@@ -14,6 +14,7 @@ from kgw.config import Config
 from kgw.gateway import Gateway
 from kgw.handlers.dispatch import Dispatcher
 from kgw.server.limits import limits_from
+from kgw.server.listener_security import ServedSecurity
 from kgw.server.server import Server
 from tests import patience
 
@@ -30,8 +31,13 @@ class ServedGateway:
     host = "127.0.0.1"
 
     def __init__(self, **settings: Value) -> None:
-        self._config = Config.of(listeners=(f"{self.host}:0",), **settings)
+        """With a `listener_security_protocol_map` the listener can have TLS or a login."""
+        self._config = Config.of(**{"listeners": (f"{self.host}:0",), **settings})
         self.port = 0
+        self.ports: dict[str, int] = {}
+        """By the name of the listener."""
+        # It reads files.
+        self._security = ServedSecurity(self._config, SystemClock())
 
     async def __aenter__(self) -> Self:
         clock = SystemClock()
@@ -39,10 +45,16 @@ class ServedGateway:
         await self.gateway.start()
         limits = limits_from(self._config)
         self.server = Server(Dispatcher(self.gateway), limits, clock, self.gateway.metrics)
-        bound = await self.server.open(self._config.bound_listeners)
+        security = self._security.listeners
+        bound = await self.server.open(self._config.bound_listeners, security=security)
         bound_by_name = {listener.name: listener for listener in bound}
-        self.gateway.placement.advertise({**bound_by_name, **self._config.advertised})
+        advertised = {
+            name: one if one.port else one._replace(port=bound_by_name[name].port)
+            for name, one in self._config.advertised.items()
+        }
+        self.gateway.placement.advertise({**bound_by_name, **advertised})
         self.port = bound[0].port
+        self.ports = {listener.name: listener.port for listener in bound}
         return self
 
     async def __aexit__(
@@ -126,10 +138,11 @@ class ServerThread:
     """The same in a thread with a loop of its own, for commands that run theirs."""
 
     def __init__(self, **settings: Value) -> None:
-        self._settings = settings
+        self._served = ServedGateway(**settings)
         self._started = threading.Event()
         self._thread = threading.Thread(target=asyncio.run, args=(self._serve(),), daemon=True)
         self.address = ""
+        self.ports: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -143,8 +156,9 @@ class ServerThread:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        async with ServedGateway(**self._settings) as served:
+        async with self._served as served:
             self.address = served.address
             self.gateway = served.gateway
+            self.ports = served.ports
             self._started.set()
             await self._stop.wait()

@@ -85,7 +85,12 @@ def test_properties_of_kafkas_clients_are_understood(
         ({"ssl.ca.location": "a"}, "ssl.ca.location", "no effect without security.protocol"),
         (SASL, "security.protocol", "needs sasl.mechanism"),
         ({**SASL, "sasl.mechanism": "GSSAPI"}, "sasl.mechanism", "Kerberos"),
-        ({**SASL, "sasl.mechanism": "OAUTHBEARER"}, "sasl.mechanism", "OAuth"),
+        ({**SASL, "sasl.mechanism": "OAUTHBEARER"}, "sasl.mechanism", "needs sasl.oauthbearer"),
+        (
+            {**PLAIN, "sasl.login.callback.handler.class": "com.example.Handler"},
+            "sasl.login.callback.handler.class",
+            "no effect without sasl.mechanism=OAUTHBEARER",
+        ),
         ({**SASL, "sasl.mechanism": "DIGEST"}, "sasl.mechanism", "no such mechanism"),
         (PLAIN, "sasl.mechanism", "needs sasl.jaas.config, or sasl.username"),
         ({**PLAIN, "sasl.username": "alice"}, "sasl.username", "sasl.password is missing"),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kgw.config import (
@@ -209,7 +211,11 @@ def test_what_a_topic_could_not_keep_is_refused(name: str, text: str | None) -> 
 
 def test_listeners_and_what_is_advertised() -> None:
     """Advertised addresses belong to listeners by name and must be reachable ones."""
-    config = Config.of(listeners=("A://:0", "B://[::1]:1"), advertised_listeners=("A://kgw:9092",))
+    config = Config.of(
+        listeners=("A://:0", "B://[::1]:1"),
+        advertised_listeners=("A://kgw:9092",),
+        listeners_without_login=True,
+    )
     assert [Listener("A", "", 0), Listener("B", "::1", 1)] == config.bound_listeners
     assert {"A": Listener("A", "kgw", 9092)} == config.advertised
     with pytest.raises(ConfigError, match="no listener is called C"):
@@ -242,8 +248,97 @@ def test_the_backend_is_the_data_directory_unless_another_is_named() -> None:
     ],
 )
 def test_the_agent_is_no_way_past_access_rules(rules: dict[str, str]) -> None:
-    """Its clients have no identity, so that rules could not be asked for them."""
-    with pytest.raises(ConfigError, match="agent asks no access rules"):
+    """Its clients must say who they are: by a login, or by a certificate that each must show."""
+    with pytest.raises(ConfigError, match=r"do not say who they are: kgw\.smq\.agent\.login=true"):
         Config.of(smq_agent_listener="127.0.0.1:1", **rules)
+    tls: dict[str, Any] = {
+        "smq_agent_listener": "https://127.0.0.1:1",
+        "ssl_keystore_location": "a.pem",
+    }
+    with pytest.raises(ConfigError, match="do not say who they are"):
+        Config.of(**tls, **rules)
+    Config.of(ssl_client_auth="required", **tls, **rules)
+    Config.of(smq_agent_login=True, **tls, **rules)
+    Config.of(smq_agent_listener="127.0.0.1:1", smq_agent_login=True, **rules)
     Config.of(**rules)
     Config.of(smq_agent_listener="127.0.0.1:1")
+
+
+HTTPS: dict[str, Any] = {"ssl_keystore_location": "a.pem"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"admin_listeners": ("https://127.0.0.1:1",)}, r"ssl\.keystore\.location must name"),
+        ({"smq_agent_listener": "https://127.0.0.1:1"}, r"ssl\.keystore\.location must name"),
+        ({"admin_listeners": ("https://0.0.0.0:1",), **HTTPS}, "no loopback address"),
+        (
+            {"admin_listeners": ("https://h:1",), "ssl_client_auth": "requested", **HTTPS},
+            "no loopback address",
+        ),
+        (
+            {"admin_listeners": ("10.0.0.1:1",), "admin_login": True},
+            r"read the passwords; https://.* kgw\.sasl\.plain\.without\.tls=true",
+        ),
+        (
+            {"admin_listeners": (":1",), "admin_login": True, "admin_token_file": "token"},
+            "at every address everybody on the way could read the passwords",
+        ),
+        (
+            {"admin_listeners": ("https://h:1", "h:2"), "admin_login": True, **HTTPS},
+            "at h everybody on the way",
+        ),
+        (
+            {"smq_agent_listener": "10.0.0.1:1", "smq_agent_login": True},
+            "everybody on the way could read the passwords",
+        ),
+        (
+            {"smq_agent_listener": "https://h:1", "ssl_client_auth": "requested", **HTTPS},
+            r"ssl\.client\.auth and kgw\.smq\.agent\.listener with https:// exclude each other",
+        ),
+        (
+            {"smq_agent_listener": "https://h:1", "ssl_enabled_protocols": ("TLSv1.3",), **HTTPS},
+            r"ssl\.enabled\.protocols and .* exclude each other",
+        ),
+        (
+            {
+                "smq_agent_listener": "https://h:1",
+                "ssl_cipher_suites": ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",),
+                **HTTPS,
+            },
+            r"ssl\.cipher\.suites and .* exclude each other",
+        ),
+    ],
+)
+def test_open_doors_are_refused(settings: dict[str, Any], said: str) -> None:
+    """No key, nobody who is known, a password in plain text, and what gRPC cannot obey."""
+    with pytest.raises(ConfigError, match=said):
+        Config.of(**settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"admin_listeners": ("https://127.0.0.1:1",), **HTTPS},
+        {"admin_listeners": ("https://h:1",), "admin_token_file": "token", **HTTPS},
+        {"admin_listeners": ("https://h:1",), "admin_login": True, **HTTPS},
+        {"admin_listeners": ("https://h:1",), "ssl_client_auth": "required", **HTTPS},
+        {"admin_listeners": ("127.0.0.1:1",), "admin_login": True},
+        {"admin_listeners": ("h:1",), "admin_login": True, "sasl_plain_without_tls": True},
+        {"smq_agent_listener": "https://h:1", **HTTPS},
+        {"smq_agent_listener": "[::1]:1", "smq_agent_login": True},
+        {"smq_agent_listener": "h:1", "smq_agent_login": True, "sasl_plain_without_tls": True},
+    ],
+)
+def test_doors_that_may_be_opened(settings: dict[str, Any]) -> None:
+    """With a key, somebody who is known, and passwords that nobody can read or may read."""
+    Config.of(**settings)
+
+
+def test_users_are_loaded_for_every_kind_of_login() -> None:
+    """The admin listeners and the agent take the users of Kafka's listeners."""
+    assert not Config().has_users
+    assert Config.of(admin_login=True).has_users
+    assert Config.of(smq_agent_login=True).has_users
+    assert Config.of(listeners=("SASL_PLAINTEXT://127.0.0.1:1",)).has_users

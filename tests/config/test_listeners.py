@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING, Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,11 +11,17 @@ from kgw.config import Config, ConfigError, Listener, parse_address, parse_liste
 from kgw.config.listeners import (
     SecurityProtocol,
     check_listeners,
+    http_address,
+    is_https,
     is_loopback,
     parse_admin_listener,
+    parse_agent_listener,
     parse_protocol_map,
     security_protocol,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.mark.parametrize(
@@ -161,9 +170,60 @@ def test_plain_needs_tls_or_a_word() -> None:
     Config.of(listeners=listeners)
 
 
-@pytest.mark.parametrize("mechanism", ["GSSAPI", "OAUTHBEARER", "scram-sha-256", "CRAM"])
+ELSEWHERE = ["", "0.0.0.0", "::", "10.0.0.1", "example.org"]
+
+
+@pytest.mark.parametrize("host", ELSEWHERE)
+def test_a_listener_without_a_login_needs_a_word(host: str) -> None:
+    """A listener that serves everybody is reached by this machine alone, or somebody said so."""
+    address = f"[{host}]:9092" if ":" in host else f"{host}:9092"
+    for listeners in (
+        (f"PLAINTEXT://{address}",),
+        (f"NETWORK://{address}",),
+        ("HOST://127.0.0.1:1", f"NETWORK://{address}"),
+        (f"SASL_PLAINTEXT://{address}", f"PLAINTEXT_2://{address}"),
+    ):
+        named = re.escape(listeners[-1])
+        with pytest.raises(ConfigError, match=rf"{named}: .*kgw\.listeners\.without\.login=true"):
+            Config.of(listeners=listeners)
+        Config.of(listeners=listeners, listeners_without_login=True)
+
+
+@pytest.mark.parametrize("host", ELSEWHERE)
+@pytest.mark.parametrize("client_auth", ["none", "requested", "required"])
+def test_tls_alone_asks_nobody(host: str, client_auth: str) -> None:
+    """Encryption is no login: a client must show a certificate, or somebody said otherwise."""
+    address = f"[{host}]:9093" if ":" in host else f"{host}:9093"
+    settings: dict[str, Any] = {
+        "listeners": (f"SSL://{address}",),
+        "ssl_keystore_location": "server.pem",
+        "ssl_client_auth": client_auth,
+    }
+    if client_auth == "required":
+        Config.of(**settings)
+        return
+    with pytest.raises(ConfigError, match=r"kgw\.listeners\.without\.login=true"):
+        Config.of(**settings)
+    Config.of(**settings, listeners_without_login=True)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"listeners": ("PLAINTEXT://:9092",), "super_users": "User:admin"},
+        {"listeners": ("SASL_PLAINTEXT://:9092",)},
+        {"listeners": ("SASL_SSL://:9092",), "ssl_keystore_location": "server.pem"},
+        {"listeners": ("PLAINTEXT://127.0.0.1:1", "A://[::1]:2", "B://localhost:3")},
+    ],
+)
+def test_a_listener_that_asks_needs_no_word(settings: dict[str, Any]) -> None:
+    """A login or access rules protect a listener; nobody else reaches a loopback address."""
+    Config.of(**settings)
+
+
+@pytest.mark.parametrize("mechanism", ["GSSAPI", "oauthbearer", "scram-sha-256", "CRAM"])
 def test_a_mechanism_that_is_not_served_is_refused_by_name(mechanism: str) -> None:
-    """Kerberos and OAuth are refused by their names, as is a mechanism that does not exist."""
+    """Kerberos is refused by its name, as is a mechanism that does not exist."""
     with pytest.raises(ConfigError, match=f"{mechanism} is refused: "):
         Config.of(sasl_enabled_mechanisms=(mechanism,))
 
@@ -192,3 +252,17 @@ def test_admin_listeners() -> None:
     expected = Listener("ADMIN", "127.0.0.1", 9644)
     assert expected == parse_admin_listener("127.0.0.1:9644")
     assert expected == parse_admin_listener("http://127.0.0.1:9644")
+    assert not is_https(expected)
+
+
+@pytest.mark.parametrize("parse", [parse_admin_listener, parse_agent_listener])
+def test_listeners_with_tls(parse: Callable[[str], Listener]) -> None:
+    """`https://` asks for TLS; nothing that only looks like it is plain text by accident."""
+    listener = parse("https://[::1]:9644")
+    assert ("::1", 9644, True) == (*listener[1:], is_https(listener))
+    assert "https://[::1]:9644" == http_address(listener, "")
+    everywhere = parse("https://:0")
+    assert "https://0.0.0.0:0" == http_address(everywhere, "0.0.0.0")
+    for text in ("HTTPS://h:1", "https:/h:1", "https//h:1", "tls://h:1", "https://https://h:1"):
+        with pytest.raises(ValueError, match="h:1"):
+            parse(text)

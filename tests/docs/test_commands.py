@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 README = ROOT / "README.md"
+CLOSING = ROOT / "docs" / "closing.md"
 # The commands of the project itself, as in an environment into which it was installed.
 PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
 
@@ -39,7 +40,9 @@ def do(
 ) -> None:
     """Do the steps of a page in a folder, with a free port in place of 9092, unless told others."""
     address = f"127.0.0.1:{free_port()}"
-    env = {"PATH": PATH, "KGW_LISTENERS": f"PLAINTEXT://{address}", "KGW_BOOTSTRAP": address}
+    env = {"PATH": PATH}
+    if texts is None:
+        env |= {"KGW_LISTENERS": f"PLAINTEXT://{address}", "KGW_BOOTSTRAP": address}
     with Shell(
         folder,
         notes,
@@ -97,6 +100,29 @@ def test_tutorial_without_spark(tmp_path: Path, notes: Path) -> None:
 def test_tutorial(tmp_path: Path, notes: Path) -> None:
     """Every command of the page does what the page says; it needs Java and a minute."""
     do(steps(TUTORIAL.read_text()), tmp_path, notes, 300)
+
+
+def ports(*shown: int) -> dict[str, str]:
+    """Return free ports for the ports of a page."""
+    return {f":{port}": f":{free_port()}" for port in shown}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_from_open_to_closed(tmp_path: Path, notes: Path) -> None:
+    """Every command of the page does what the page says, and there are ten of them."""
+    page = CLOSING.read_text()
+    texts = ports(9092, 9093)
+    settings = {"KGW_BOOTSTRAP": f"127.0.0.1{texts[':9092']}"}
+    found = steps(page)
+    closing = [
+        line
+        for one in found
+        if one.block.heading == "The ten commands" and one.block.language == "sh"
+        for line in one.block.text.splitlines()
+    ]
+    assert 10 == len(closing)
+    do(found, tmp_path, notes, 30, texts, settings)
 
 
 def has_pytest_plugin() -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +20,26 @@ from click.testing import CliRunner
 
 from kgw.admin.probe import admin_address
 from kgw.cli.main import main
+from kgw.testing.certificates import CertificateAuthority
 from tests import patience
 from tests.image.dockerfile import parse_stages
 from tests.seaweedfs.binary import VERSION, weed
 from tests.seaweedfs.fixtures import seaweedfs_or_skip
+from tests.state.servers import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DEVELOPMENT, SEAWEEDFS, SYSTEM = "compose.yaml", "compose.seaweedfs.yaml", "e2e/compose.yaml"
-FILES = (DEVELOPMENT, SEAWEEDFS, SYSTEM)
+SECURED = "compose.tls.yaml"
+FILES = (DEVELOPMENT, SEAWEEDFS, SYSTEM, SECURED)
 IMAGE = parse_stages((ROOT / "Dockerfile").read_text())[-1]
 PROBE = ["CMD", "python", "-m", "kgw.admin.probe"]
 
 
 def services(file: str) -> dict[str, dict[str, Any]]:
     """The services of a file, by name."""
-    found: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / file).read_text())["services"]
+    # A variable that is not set has its default.
+    text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", (ROOT / file).read_text())
+    found: dict[str, dict[str, Any]] = yaml.safe_load(text)["services"]
     return found
 
 
@@ -59,7 +66,7 @@ def commands_of(program: str) -> list[Any]:
         pytest.param(words[1:], id=f"{file} {name}")
         for file in FILES
         for name, service in services(file).items()
-        if (words := command_of(service))[:1] == [program]
+        if (words := command_of(service))[:1] == [program] and "users" not in words
     ]
 
 
@@ -69,7 +76,7 @@ def gateways() -> list[Any]:
         pytest.param(service, id=f"{file} {name}")
         for file in FILES
         for name, service in services(file).items()
-        if is_gateway(service)
+        if is_gateway(service) and "users" not in command_of(service)
     ]
 
 
@@ -89,8 +96,8 @@ def hardened(service: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 
 def test_every_service_is_looked_at() -> None:
-    """Four gateways beside that of compose.yaml, and two SeaweedFS of three servers."""
-    assert (5, 6) == (len(commands_of("kgw")), len(commands_of("weed")))
+    """Five gateways beside that of compose.yaml, and two SeaweedFS of three servers."""
+    assert (6, 6) == (len(commands_of("kgw")), len(commands_of("weed")))
 
 
 @pytest.mark.parametrize("arguments", commands_of("kgw"))
@@ -185,3 +192,43 @@ def test_the_gateway_of_development_is_reached_from_both_sides() -> None:
     advertised = re.findall(r"--advertise (\S+)", " ".join(service["command"]))
     assert ["HOST://localhost:9092", "NETWORK://kgw:19092"] == advertised
     assert ["127.0.0.1:9092:9092"] == service["ports"]
+
+
+@pytest.mark.slow
+def test_what_is_secured_serves_over_tls_and_asks_for_a_login(tmp_path: Path) -> None:
+    """Its commands, with the files of a test in place of the secrets and the volume."""
+    authority = CertificateAuthority("kgw test", time.time())
+    (tmp_path / "ca.pem").write_text(authority.truststore_pem)
+    secrets = {
+        "server.pem": authority.issue_server(["localhost"]).keystore_pem(),
+        "admin.password": "canary-1177",
+    }
+    for name, content in secrets.items():
+        (tmp_path / name).write_text(content)
+        (tmp_path / name).chmod(0o400)
+    client = tmp_path / "client.properties"
+    client.write_text(
+        f"security.protocol=SASL_SSL\nssl.truststore.location={tmp_path / 'ca.pem'}\n"
+        "sasl.mechanism=SCRAM-SHA-512\nsasl.username=admin\nsasl.password=canary-1177\n"
+    )
+    client.chmod(0o600)
+    port = free_port()
+
+    def here(name: str) -> list[str]:
+        words = command_of(services(SECURED)[name])
+        replaced = {"/run/secrets": str(tmp_path), "/var/lib/kgw": str(tmp_path / "data")}
+        for shown, used in {**replaced, "0.0.0.0": "127.0.0.1", ":9093": f":{port}"}.items():
+            words = [word.replace(shown, used) for word in words]
+        return [sys.executable, "-m", "kgw", *words[1:]]
+
+    subprocess.run(here("admin-user"), check=True, cwd=ROOT, capture_output=True)
+    with subprocess.Popen(here("kgw"), stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline().startswith("ready ")
+            arguments = ["doctor", f"localhost:{port}", "--command-config", str(client), "--json"]
+            result = CliRunner(env={"KGW_CONFIG": None}).invoke(main, arguments)
+            assert [] == json.loads(result.stdout)["problems"]
+        finally:
+            server.terminate()
+    assert 0 == server.returncode

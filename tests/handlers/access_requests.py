@@ -355,6 +355,7 @@ SCENARIOS: Final = (
         _same(owner_principal_type="User", owner_principal_name="bob"),
         range(3, 99),
     ),
+    Scenario(ApiKey.DESCRIBE_DELEGATION_TOKEN, "", (0,), _same(owners=None)),
     Scenario(ApiKey.DELETE_GROUPS, "", (0,), _same(groups_names=[GROUP])),
     Scenario(
         ApiKey.ELECT_LEADERS,
@@ -409,7 +410,6 @@ SCENARIOS: Final = (
 
 UNMET: Final = {
     (ApiKey.INIT_PRODUCER_ID, 1): "two-phase commit begins with version 6, which is not served",
-    (ApiKey.DESCRIBE_DELEGATION_TOKEN, 0): "there are no tokens to leave out",
     (ApiKey.CONSUMER_GROUP_HEARTBEAT, 2): "the protocol of KIP-848 is off",
     (ApiKey.CONSUMER_GROUP_DESCRIBE, 1): "the protocol of KIP-848 is off",
 }
@@ -420,10 +420,18 @@ UNMET: Final = {
 
 
 class Guarded(InProcessGateway):
-    """A gateway with access rules, a topic, a group and a transaction. Alice sends its requests."""
+    """A gateway with access rules, a topic, a group, a transaction, and a token of Bob's.
+
+    Alice sends its requests.
+    """
 
     def __init__(self, **settings: Any) -> None:
-        config = {"super_users": "User:admin", "node_id": 1, **settings}
+        config = {
+            "super_users": "User:admin",
+            "node_id": 1,
+            "delegation_token_secret_key": "a secret of more than 32 characters",
+            **settings,
+        }
         super().__init__(Config.of(**config))
         self.admin = Session(client_host=HOST, principal=ADMIN)
         self.session = Session(client_host=HOST, principal=ALICE)
@@ -452,6 +460,8 @@ class Guarded(InProcessGateway):
         }
         added = _add_partitions(self.names, 3)
         await call(self, ApiKey.ADD_PARTITIONS_TO_TXN, 3, **added, **producer)
+        owner = {"owner_principal_type": "User", "owner_principal_name": "bob"}
+        await call(self, ApiKey.CREATE_DELEGATION_TOKEN, 3, max_lifetime_ms=-1, **owner)
         self.session = self.alice
 
     async def permit(self, *rights: Right, deny: bool = False) -> None:
@@ -482,6 +492,8 @@ def binding_of(right: Right, *, deny: bool = False) -> AclBinding:
         ResourceType.GROUP: GROUP,
         ResourceType.TRANSACTIONAL_ID: ID,
         ResourceType.USER: "User:bob",
+        # The id of the token is random.
+        ResourceType.DELEGATION_TOKEN: "*",
         # Topics that exist, and others.
         ResourceType.TOPIC: "*",
     }[resource_type]

@@ -40,9 +40,12 @@ def plain_token(user: str, password: str = PASSWORD) -> bytes:
     return f"\0{user}\0{password}".encode()
 
 
-def scram_client(mechanism: str, user: str, password: str = PASSWORD) -> ScramClient:
+def scram_client(
+    mechanism: str, user: str, password: str = PASSWORD, *, is_token: bool = False
+) -> ScramClient:
     """Return a SCRAM client that has sent nothing yet."""
-    return ScramClient(mechanism, password, bare=f"n={user},r=fyko+d2lbbFgONRv9qkxdawL")
+    extension = ",tokenauth=true" if is_token else ""
+    return ScramClient(mechanism, password, bare=f"n={user},r=fyko+d2lbbFgONRv9qkxdawL{extension}")
 
 
 class LoginClient:
@@ -53,10 +56,11 @@ class LoginClient:
         gateway: InProcessGateway,
         mechanisms: tuple[str, ...] = MECHANISMS,
         max_reauth_ms: int = 0,
+        host: str = "192.0.2.7",
     ) -> None:
         self.gateway = gateway
         self.login = Login(mechanisms, max_reauth_ms, inf)
-        self.session = Session(client_host="192.0.2.7", login=self.login)
+        self.session = Session(client_host=host, login=self.login)
 
     @property
     def user(self) -> str:
@@ -91,7 +95,13 @@ class LoginClient:
         return frame[4:]
 
     async def log_in(
-        self, mechanism: str, user: str = "alice", password: str = PASSWORD, version: int = 2
+        self,
+        mechanism: str,
+        user: str = "alice",
+        password: str = PASSWORD,
+        version: int = 2,
+        *,
+        is_token: bool = False,
     ) -> Any:
         """Log in with SaslHandshake 1; return the last response of SaslAuthenticate."""
         handshake = await self.handshake(mechanism)
@@ -99,7 +109,7 @@ class LoginClient:
             return handshake
         if mechanism == "PLAIN":
             return await self.authenticate(plain_token(user, password), version)
-        client = scram_client(mechanism, user, password)
+        client = scram_client(mechanism, user, password, is_token=is_token)
         first = await self.authenticate(client.first(), version)
         if first.error_code:
             return first

@@ -712,12 +712,12 @@ async def test_throttles_of_replicas_are_taken_back_and_slow_nothing(
 
 async def test_a_password_is_listed_without_its_value() -> None:
     """It is said to be there and sensitive, by its synonyms, too."""
-    config = Config.of(state_password="secret")
+    config = Config.of(state_password="c4nary")
     async with InProcessGateway(config) as gateway:
         settings = await describe(gateway, BROKER, "0")
 
     password = settings["kgw.state.password"]
     assert (True, None, 9) == (password.is_sensitive, password.value, password.config_type)
     assert {None} == {synonym.value for synonym in password.synonyms}
-    assert "secret" not in str(settings)
+    assert "c4nary" not in str(settings)
     assert not settings["kgw.state.url"].is_sensitive

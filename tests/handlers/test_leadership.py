@@ -51,15 +51,10 @@ SERVED_UNCONFIRMED = frozenset(
         ApiKey.SASL_HANDSHAKE,
         ApiKey.SASL_AUTHENTICATE,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        # Features that are off, here as elsewhere.
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
         ApiKey.DESCRIBE_ACLS,
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         # Features that are off, here as elsewhere.
         ApiKey.ALTER_REPLICA_LOG_DIRS,
-        ApiKey.CREATE_DELEGATION_TOKEN,
-        ApiKey.RENEW_DELEGATION_TOKEN,
-        ApiKey.EXPIRE_DELEGATION_TOKEN,
-        ApiKey.DESCRIBE_DELEGATION_TOKEN,
         ApiKey.ELECT_LEADERS,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         ApiKey.LIST_PARTITION_REASSIGNMENTS,

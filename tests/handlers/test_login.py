@@ -361,6 +361,15 @@ class TestBeforeTheLogin:
             await client.authenticate(b"n,,x")
         return client
 
+    async def test_a_refusal_does_not_name_the_directory(self, users: InProcessGateway) -> None:
+        """The answer of DescribeLogDirs has its error code beside a directory up to version 2."""
+        for version in range(6):
+            client = LoginClient(users)
+            await client.handshake("PLAIN")
+            response = await client.call(ApiKey.DESCRIBE_LOG_DIRS, version, topics=None)
+            assert {REFUSED} == codes(response, version) - {ErrorCode.NONE}
+            assert users.backend.location not in repr(response)
+
     async def test_keys_that_do_not_exist(self, users: InProcessGateway) -> None:
         """They close the connection in each state, and are no bugs."""
         for state in ("before", "after the handshake", "half-way", "failed"):

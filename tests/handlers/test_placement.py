@@ -328,6 +328,10 @@ OF_NOTHING = {
     ApiKey.DELETE_ACLS,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
     *(handler.api_key for handler in HANDLERS.values() if handler.module_name == FEATURES_OFF),
 }
 

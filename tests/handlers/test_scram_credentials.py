@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -225,6 +226,27 @@ async def test_one_user_is_changed_as_a_whole(gateway: InProcessGateway) -> None
     done = await alter(gateway, upsertion("alice", SHA_512), deletions=[deletion("alice")])
     assert {"alice": ErrorCode.NONE} == done
     assert {"alice": [(2, 4096)]} == await describe(gateway)
+
+
+async def test_changes_are_in_the_audit_log(
+    gateway: InProcessGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With who made them, and without a secret; also without access rules."""
+    with caplog.at_level(logging.INFO, "kgw.audit"):
+        await alter(gateway, upsertion("alice"), upsertion("bob", iterations=1))
+        await alter(gateway, deletions=[deletion("alice"), deletion("carol")])
+    told = [
+        (one.getMessage(), one.__dict__["kgw_fields"])
+        for one in caplog.records
+        if one.name == "kgw.audit"
+    ]
+    fields = {
+        "principal": "User:ANONYMOUS",
+        "host": "192.0.2.1",
+        "user": "alice",
+        "mechanism": "SCRAM-SHA-256",
+    }
+    assert [("password set", fields), ("password deleted", fields)] == told
 
 
 async def test_the_next_login_knows_the_change() -> None:

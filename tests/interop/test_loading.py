@@ -10,6 +10,7 @@ import pytest
 
 from kgw.client import AdminClient
 from kgw.pipeline.archive.names import generation_directory
+from kgw.pipeline.cluster import Cluster
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
 from kgw.pipeline.jobs.loading import begin, hand_over
 from kgw.pipeline.jobs.restore import Restore, plan, run
@@ -65,13 +66,15 @@ def restore(
     wire.call(send(wire.client, "source", ARCHIVED))
     wire.call(send_aborted(wire.client, "source"))
     wire.call(admin.delete_records("source", {0: 100}))
-    job = ArchiveJob(wire, gateway.bootstrap, root, Backwards(), ArchiveOptions(), now_ms=lambda: 0)
+    job = ArchiveJob(
+        wire, Cluster(gateway.bootstrap), root, Backwards(), ArchiveOptions(), now_ms=lambda: 0
+    )
     job.run_once("source")
     described = wire.find_topic("source")
     assert described is not None
     topic_id = UUID(bytes=bytes(described.topic_id))
     generation = generation_directory(str(root), "source", topic_id)
-    return Restore(gateway.bootstrap, generation, topic_id, "")
+    return Restore(Cluster(gateway.bootstrap), generation, topic_id, "")
 
 
 def refusals(gateway: GatewayProcess) -> float:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.client import GroupClient, NewRecord, Producer
+from kgw.cli.shared.errors import ExitCode
+from kgw.client import AsyncClient, GroupClient, NewRecord, Producer, client_security
+from kgw.testing.broker import Broker
 from tests.cli.conftest import Commands
 from tests.cli.lying import send
 from tests.client.serving import ServerThread
@@ -15,11 +18,13 @@ from tests.migrate.old_scheme import entry_value, json_line, topic_partition
 from tests.records.lies import LIES, batch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from kgw.client import AsyncClient
     from kgw.migrate.ledger import LedgerEntry
     from tests.migrate.migration import Migration
+
+CANARY = "c4nary-s3cret"
 
 
 def publish(kgw: Commands, name: str, entries: list[LedgerEntry]) -> None:
@@ -92,6 +97,70 @@ def test_positions_of_a_gateway_that_runs(migration: Migration) -> None:
     same = ("--ledger", str(migration.ledger), "--positions-bootstrap", migration.kgw.bootstrap)
     other = ("migrate", "offsets", "--plan", f"{migration.file}.other", *same)
     assert "is the gateway itself" in migration.kgw.fail(1, *other)
+
+
+@pytest.fixture
+def secured() -> Iterator[Broker]:
+    """An old gateway that asks for a login."""
+    with Broker(security={"protocol": "SASL_SSL", "users": {"alice": CANARY}}) as broker:
+        yield broker
+
+
+def written(file: Path, properties: dict[str, str]) -> str:
+    """Write a properties file, and return its path."""
+    text = {name: value.replace("\n", "\\n") for name, value in properties.items()}
+    file.write_text("".join(f"{name}={value}\n" for name, value in text.items()))
+    file.chmod(0o600)
+    return str(file)
+
+
+def test_each_cluster_has_a_login_of_its_own(
+    migration: Migration, secured: Broker, tmp_path: Path
+) -> None:
+    """The file for the old gateway is not for the new one, nor the other way round."""
+    topic, ledger = migration.topic, f"ledger-of-{migration.topic.name}"
+    secured.create_topics({topic.name: 2, ledger: 1})
+    secured.produce(topic.name, ["record"] * 30, partition=0)
+    for one in topic.entries:
+        secured.produce(ledger, [entry_value(one)], key=topic_partition(one))
+    host, port = secured.bootstrap.split(":")
+    login = secured.client_config("alice")
+
+    async def commit() -> None:
+        security = client_security(login)
+        async with AsyncClient([(host, int(port))], security=security) as client:
+            await GroupClient(client).commit("billing", {(topic.name, 0): 16})
+
+    asyncio.run(commit())
+    file = written(tmp_path / "old.properties", login)
+    plan = ("migrate", "offsets", "--plan", str(migration.file))
+    sources = [
+        *("--ledger-topic", ledger, "--ledger-bootstrap", secured.bootstrap),
+        *("--positions-bootstrap", secured.bootstrap),
+    ]
+    logins = ["--ledger-command-config", file, "--positions-command-config", file]
+    (told,) = migration.kgw.json(*plan, *sources, *logins)["groups"]
+    assert ("billing", 16, 14) == (told["group"], told["old_offset"], told["offset"])
+    other = (*plan[:-1], f"{migration.file}.other")
+    for left_out in (0, 2):
+        given = logins[left_out : left_out + 2]
+        message = migration.kgw.fail(ExitCode.CANNOT_CONNECT, *other, *sources, *given)
+        assert secured.bootstrap in message
+        assert "does it speak TLS" in message
+    # Here the new gateway asks for the login, and the old one is spoken to in plain text.
+    new = Commands(secured.bootstrap)
+    old = ("--ledger", str(migration.ledger), "--positions-bootstrap", migration.kgw.bootstrap)
+    new.succeed(*other, *old, "--command-config", file)
+
+
+@pytest.mark.parametrize("of", ["ledger", "positions"])
+def test_a_login_without_its_cluster_is_refused(offline: Commands, tmp_path: Path, of: str) -> None:
+    """It would have no effect."""
+    file = written(tmp_path / "old.properties", {"security.protocol": "PLAINTEXT"})
+    sources = ("--ledger-topic", "ledger", f"--{of}-command-config", file)
+    plan = ("migrate", "offsets", "--plan", str(tmp_path / "plan"), *sources)
+    message = offline.fail(ExitCode.USAGE, *plan)
+    assert f"--{of}-command-config needs --{of}-bootstrap" in message
 
 
 def test_damaged_input_is_named(migration: Migration, tmp_path: Path) -> None:

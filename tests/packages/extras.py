@@ -19,6 +19,8 @@ from tests.packages.environments import CommandFailedError, Environment, free_po
 from tests.pipeline.archive.tables.archives import Archived, table_rows
 from tests.seaweedfs.binary import fetch
 from tests.seaweedfs.cluster import Cluster, Setup
+from tests.security.oauth.issuing import AUDIENCE, ISSUER, claims, key_set
+from tests.security.oauth.issuing import token as signed
 from tests.state.servers import MariadbServer, NoServerError, PostgresqlServer
 
 if TYPE_CHECKING:
@@ -188,6 +190,34 @@ def _speaks_tls(environment: Environment, folder: Path) -> None:
         assert "encrypted" in environment.run("kgw", "topics", "list", *client)
 
 
+def _takes_tokens(environment: Environment, folder: Path) -> None:
+    """Logged a client in with a signed token."""
+    folder.mkdir(exist_ok=True)
+    keys, token = folder / "keys.json", folder / "token"
+    keys.write_bytes(key_set())
+    now_s = int(time.time())
+    token.write_text(signed(payload=claims(iat=now_s, nbf=now_s, exp=now_s + 600)))
+    properties = folder / "client.properties"
+    properties.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
+        f"sasl.oauthbearer.token.endpoint.url={token.as_uri()}\n"
+    )
+    address = f"127.0.0.1:{free_port()}"
+    settings = {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "sasl.oauthbearer.expected.issuer": ISSUER,
+        "kgw.sasl.oauthbearer.jwks.file": keys,
+        "kgw.sasl.oauthbearer.without.tls": "true",
+    }
+    given = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    listener = f"SASL_PLAINTEXT://{address}"
+    with environment.serving(folder / "tokens", "--listen", listener, *given):
+        client = ["-b", address, "--command-config", str(properties)]
+        environment.run("kgw", "topics", "create", "for-alice", *client)
+        assert "for-alice" in environment.run("kgw", "topics", "list", *client)
+
+
 def _is_read_by_spark(environment: Environment, folder: Path) -> None:
     """Read by Spark with format("kgw")."""
     with environment.serving(folder / "spark") as server:
@@ -251,6 +281,7 @@ _USES: dict[str, list[Callable[[Environment, Path], None]]] = {
     "seaweedmq": [_keeps_records_in_seaweedfs],
     "otel": [_exports_metrics],
     "tls": [_speaks_tls],
+    "oauth": [_takes_tokens],
     "spark": [_is_read_by_spark, _runs_the_pipeline],
     "delta": [_publishes_delta_tables],
     "iceberg": [_publishes_iceberg_tables],

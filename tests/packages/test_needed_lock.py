@@ -46,6 +46,7 @@ def test_records_and_state_in_a_directory_need_little(arguments: list[str]) -> N
         (["--backend", "seaweedmq://127.0.0.1:8888/orders"], {}),
         (["--smq-agent", "127.0.0.1:16777"], {}),
         (["--set", "kgw.otel.endpoint=http://127.0.0.1:4318"], {}),
+        (["--set", "sasl.enabled.mechanisms=OAUTHBEARER"], {}),
         ([], {"KGW_STATE_URL": "postgresql://127.0.0.1/kgw"}),
         # Here the name of the variable alone says it.
         ([], {"KGW_OTEL_ENDPOINT": "http://127.0.0.1:4318"}),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from kgw import __version__
 from scripts.sbom import completed, normalized, pinned
-from tests.packages.building import LOCK, SBOM
+from tests.packages.building import LOCK, ROOT, SBOM
 
 LOCK_OF_TWO = f"""\
 One.Package==1.0 \\
@@ -70,6 +73,60 @@ def test_it_is_the_same_each_time() -> None:
         document.get("serialNumber", "absent"),
         document["metadata"].get("timestamp", "absent"),
     )
+
+
+@pytest.mark.parametrize("lock", ["image", "run", "serve"])
+def test_it_has_every_package_that_is_installed(lock: str) -> None:
+    """A14: what the image installs, and scripts/run, in these versions."""
+    pins = pinned((LOCK.parent / f"{lock}.txt").read_text())
+    assert "click" in pins
+    assert {name: version for name, (version, _) in pins.items()}.items() <= told().items()
+
+
+def test_it_has_what_is_installed_here() -> None:
+    """What kgw and the extras with which it serves need, and what that needs."""
+    installed = installed_for("kgw-broker", serving_extras())
+    assert {"click", "uvloop", "crc32c", "cryptography", "cffi"} <= installed
+    assert set() == installed - told().keys()
+
+
+def told() -> dict[str, str]:
+    """Return the packages of the SBOM with their versions."""
+    components = json.loads(SBOM.read_text())["components"]
+    return {normalized(one["name"]): one["version"] for one in components}
+
+
+def serving_extras() -> set[str]:
+    """Return the extras with which a server runs, as scripts/lock has them."""
+    (line,) = re.findall(
+        r"^serving=\((.*)\)$", (ROOT / "scripts" / "lock").read_text(), re.MULTILINE
+    )
+    return {*line.split()} - {"--extra"}
+
+
+def installed_for(name: str, extras: set[str]) -> set[str]:
+    """Return the packages that a package needs, itself left out; those that are installed."""
+    found: set[str] = set()
+    pending = [(name, frozenset(extras))]
+    seen = set(pending)
+    while pending:
+        package, wanted = pending.pop()
+        for text in distribution(package).requires or ():
+            requirement = Requirement(text)
+            marker = requirement.marker
+            environments = [{"extra": one} for one in wanted] or [{"extra": ""}]
+            if marker is not None and not any(map(marker.evaluate, environments)):
+                continue
+            needed = (requirement.name, frozenset(requirement.extras))
+            try:
+                distribution(requirement.name)
+            except PackageNotFoundError:
+                continue
+            found.add(normalized(requirement.name))
+            if needed not in seen:
+                seen.add(needed)
+                pending.append(needed)
+    return found - {normalized(name)}
 
 
 def test_components_are_completed() -> None:

@@ -482,7 +482,7 @@ def make_gaps(served: ServedTopics, root: Path) -> None:
 def archive(served: ServedTopics, root: Path, topic: str) -> None:
     """Archive what a topic has."""
     options = ArchiveOptions(allow_gaps=True)
-    ArchiveJob(served.wire, served.address, root, Backwards(), options, now_ms=lambda: 0).run_once(
+    ArchiveJob(served.wire, served.cluster, root, Backwards(), options, now_ms=lambda: 0).run_once(
         topic
     )
 

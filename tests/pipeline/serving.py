@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from kgw.client import AdminClient, NewRecord, Producer
+from kgw.pipeline.cluster import Cluster
 from kgw.pipeline.wire import WireClient
 from kgw.records.batch import Compression
 from tests.client.serving import ServerThread
@@ -32,6 +33,11 @@ class ServedTopics:
     def __exit__(self, *_: object) -> None:
         self.wire.close()
         self._server.__exit__()
+
+    @property
+    def cluster(self) -> Cluster:
+        """The gateway as tasks of jobs connect to it."""
+        return Cluster(self.address)
 
     @property
     def gateway(self) -> Gateway:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from kgw.client import TransactionalProducer
 from kgw.offsets.committed import is_of_job
+from kgw.pipeline.cluster import Cluster
 from kgw.pipeline.jobs.backfill import Backfill
 from kgw.pipeline.options import TransactionOptions
 from kgw.pipeline.sink.exactly_once import BatchDecision, ExactlyOnce, encode_decision
@@ -15,7 +16,7 @@ from kgw.pipeline.wire import WireClient
 
 def test_the_lag_monitor_knows_what_jobs_commit() -> None:
     """By the group's name, and by the note that there is beside each offset."""
-    backfill = Backfill("h:1", "job", Path("archive"), UUID(int=1), "orders")
+    backfill = Backfill(Cluster("h:1"), "job", Path("archive"), UUID(int=1), "orders")
     assert is_of_job(backfill.group_id, str(backfill.topic_id))
     with WireClient("127.0.0.1:1") as wire:
         sink = ExactlyOnce(wire, TransactionOptions("query", 1_000))

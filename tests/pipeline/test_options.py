@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from kgw.pipeline.errors import OptionError
@@ -17,6 +19,8 @@ from kgw.pipeline.options import (
 from kgw.pipeline.ranges import TopicPartition
 from kgw.records.batch import Compression
 
+CANARY = "c4nary-s3cret"
+LOGIN = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-512"}
 NEEDED = {"kafka.bootstrap.servers": "h:9092", "subscribe": "t"}
 
 
@@ -89,8 +93,30 @@ def test_a_time_goes_before_offsets() -> None:
         ({"kafka.fetch.max.byts": "1"}, "did you mean kafka.fetch.max.bytes"),
         ({"kafka.nonsense": "1"}, "there is no option kafka.nonsense"),
         ({"kafka.auto.offset.reset": "earliest"}, "set startingOffsets instead"),
-        ({"kafka.sasl.jaas.config": "x"}, "neither TLS nor SASL"),
-        ({"kafka.security.protocol": "SSL"}, "neither TLS nor SASL"),
+        ({"kafka.ssl.truststore.loc": "x"}, "did you mean kafka.ssl.truststore.location"),
+        ({"kafka.sasl.kerberos.service.name": "x"}, r"name cannot be set: Kerberos is not spoken"),
+        ({"kafka.ssl.engine.factory.class": "x"}, "class cannot be set: kgw loads no classes"),
+        (
+            {"kafka.sasl.jaas.config": CANARY},
+            r"^kafka.sasl.jaas.config: it has no effect without kafka.security.protocol \(SASL_SSL",
+        ),
+        ({"kafka.security.protocol": "TLS"}, "^kafka.security.protocol: it is none of PLAINTEXT"),
+        (
+            {"kafka.security.protocol": "SASL_SSL"},
+            "^kafka.security.protocol: a login needs kafka.sasl.mechanism",
+        ),
+        (
+            LOGIN | {"kafka.sasl.jaas.config": CANARY},
+            "^kafka.sasl.jaas.config: after the login mod",
+        ),
+        (
+            LOGIN | {"kafka.sasl.username": "a", "kafka.sasl.jaas.config": CANARY},
+            "^kafka.sasl.username: kafka.sasl.jaas.config names the user already",
+        ),
+        (
+            LOGIN | {"kafka.sasl.mechanisms": "PLAIN"},
+            "kafka.sasl.mechanism is another name of it, and is given, too",
+        ),
         ({"kafka.bootstrap.servers": ""}, "where does the gateway listen"),
         ({"kafka.bootstrap.servers": "h"}, "has no port"),
         ({"kafka.bootstrap.servers": ","}, "names no server"),
@@ -115,8 +141,9 @@ def test_a_time_goes_before_offsets() -> None:
 )
 def test_what_cannot_be_honoured_is_refused(given: dict[str, str], said: str) -> None:
     """Each refusal names the option and says what would be right."""
-    with pytest.raises(OptionError, match=said):
+    with pytest.raises(OptionError, match=said) as raised:
         read_source_options(NEEDED | given)
+    assert CANARY not in str(raised.value)
 
 
 def test_a_micro_batch_is_limited_in_one_way() -> None:
@@ -127,6 +154,20 @@ def test_a_micro_batch_is_limited_in_one_way() -> None:
     assert read_source_options(given) == read_source_options(NEEDED)
     del given["maxOffsetsPerTrigger"]
     assert 10 << 20 == read_source_options(given, is_stream=True).max_bytes_per_trigger
+
+
+def test_options_of_a_login_are_carried_and_not_shown() -> None:
+    """To each task as they were given, blanks in a password, too; files are not read here."""
+    given = LOGIN | {
+        "kafka.sasl.username": "alice",
+        "kafka.sasl.password": f" {CANARY} ",
+        "kafka.ssl.truststore.location": "/on/the/workers/ca.pem",
+    }
+    for options in (read_source_options(NEEDED | given), read_sink_options(NEEDED | given)):
+        kept = pickle.loads(pickle.dumps(options)).connect.cluster  # noqa: S301 - of this process
+        assert {f"kafka.{name}": value for name, value in kept.properties.items()} == given
+        assert CANARY not in repr(options)
+        assert "h:9092" in repr(options)
 
 
 def test_columns_keep_their_order() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.cli.doctor.doctor import find_problems
+from kgw.cli.doctor.examination import find_problems
 from kgw.client import AdminClient
 from kgw.problems import (
     BATCH_ROOM,

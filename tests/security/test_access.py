@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.errors import StorageError
+from kgw.handlers.context import Session
+from kgw.logs import JsonFormatter, TextFormatter
 from kgw.metrics import Metrics
+from kgw.protocol.api_keys import ApiKey
 from kgw.security.access import Access
-from kgw.security.audit import Audit
+from kgw.security.audit import MOST_LINES, Audit
+from kgw.security.principal import Principal
 from kgw.state.base import Change
 from kgw.state.kinds import ACCESS_RULE
 from kgw.state.memory import MemoryStateStore
@@ -49,18 +53,21 @@ class SlowState(MemoryStateStore):
 class Guard:
     """Rules over a store, and what they decide."""
 
-    def __init__(self, state: MemoryStateStore, *super_users: str) -> None:
+    def __init__(
+        self, state: MemoryStateStore, *super_users: str, most_rules: int = 10_000
+    ) -> None:
         self.state = state
         self.metrics = Metrics()
         self.now_s = 100.0
-        self.access = Access(super_users, Audit(self.metrics, lambda: self.now_s))
+        audit = Audit(self.metrics, lambda: self.now_s)
+        self.access = Access(super_users, audit, most_rules)
 
     async def open(self) -> Guard:
         await self.access.open(self.state)
         return self
 
     def allows(self, asked: str, *, quiet: bool = False) -> bool:
-        return self.access.permits(*question(asked), request="FETCH", quiet=quiet)
+        return self.access.permits(*question(asked), request=ApiKey.FETCH, quiet=quiet)
 
 
 async def opened(state: MemoryStateStore | None = None, *super_users: str) -> Guard:
@@ -203,6 +210,47 @@ async def test_many_rules_take_turns() -> None:
     assert not guard.allows("User:alice READ TOPIC orders-0")
 
 
+@pytest.mark.parametrize("is_added", [True, False])
+async def test_a_change_opens_nothing_on_its_way(is_added: bool) -> None:
+    """A long change takes effect in steps; what is denied before and after it is denied between."""
+    state = SlowState()
+    state.gate.set()
+    guard = await opened(state)
+    others = [ALLOW._replace(resource_name=f"other-{number}") for number in range(500)]
+    # The wrong order: a step that has only the first rule would open the topic.
+    changed = [ALLOW, *others, DENY] if is_added else [DENY, *others, ALLOW]
+    if not is_added:
+        await guard.access.add(changed)
+    change = guard.access.add if is_added else guard.access.remove
+    task = asyncio.ensure_future(change(changed))
+    steps = 0
+    while not task.done():
+        assert not guard.allows(ASKED)
+        steps += 1
+        await asyncio.sleep(0)
+    await task
+    assert steps >= 5
+    assert not guard.allows(ASKED)
+
+
+async def test_there_is_room_for_so_many_rules() -> None:
+    """Rules that are there already need none; a rule that is removed makes room."""
+    state = MemoryStateStore()
+    guard = await Guard(state, most_rules=3).open()
+    new = [ALLOW._replace(resource_name=f"orders-{number}") for number in range(4)]
+    assert frozenset() == await guard.access.add([ALLOW, DENY])
+    assert frozenset(new[1:]) == await guard.access.add([ALLOW, new[0], new[0], DENY, *new[1:]])
+    assert {ALLOW, DENY, new[0]} == set(guard.access.bindings())
+    assert 3 == len(await state.load(ACCESS_RULE))
+    assert frozenset(new[3:]) == await guard.access.add(new[3:])
+    await guard.access.remove([DENY])
+    assert frozenset() == await guard.access.add(new[3:])
+    # The rules of an earlier start all hold, also if the limit is lower now.
+    again = await Guard(state, most_rules=1).open()
+    assert 3 == len(again.access.bindings())
+    assert frozenset([DENY]) == await again.access.add([DENY])
+
+
 # --- what is told of decisions -------------------------------------------------------------------
 
 
@@ -245,20 +293,61 @@ async def test_denials_are_counted_and_logged(caplog: pytest.LogCaptureFixture) 
     assert counts == guard.metrics.access_denials
 
 
+async def test_each_denied_resource_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The denial of one resource does not hide that of another; the same is logged once in 10 s."""
+    guard = await opened()
+    with caplog.at_level(logging.INFO, "kgw.audit"):
+        for _ in range(3):
+            for asked in ("READ TOPIC a", "READ TOPIC b", "READ GROUP a", "WRITE TOPIC a"):
+                assert not guard.allows(f"User:alice {asked}")
+            assert not guard.allows("User:alice READ TOPIC a @10.0.0.1")
+        guard.now_s += 11
+        assert not guard.allows("User:alice READ TOPIC a")
+    told = [
+        (one["host"], one["operation"], one["resource_type"], one["resource"])
+        for _, _, one in lines(caplog)
+    ]
+    host = "10.0.0.9"
+    first = (host, "Read", "Topic", "a")
+    assert [
+        first,
+        (host, "Read", "Topic", "b"),
+        (host, "Read", "Group", "a"),
+        (host, "Write", "Topic", "a"),
+        ("10.0.0.1", "Read", "Topic", "a"),
+        first,
+    ] == told
+    assert [None] * 5 + [10] == [one.get("and_before_it") for _, _, one in lines(caplog)]
+
+
 async def test_one_client_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Of one principal and operation a line in ten seconds; it says how many there were."""
+    """Of one principal twenty lines in ten seconds; a line says how many were left out."""
     guard = await opened()
     with caplog.at_level(logging.INFO, "kgw.audit"):
         for number in range(100):
             assert not guard.allows(f"User:alice READ TOPIC t{number}")
-            assert not guard.allows(f"User:alice WRITE TOPIC t{number}")
+        assert not guard.allows("User:bob READ TOPIC t1")
         guard.now_s += 11
         assert not guard.allows("User:alice READ TOPIC last")
     told = [
-        (one["operation"], one["resource"], one.get("and_before_it")) for _, _, one in lines(caplog)
+        (one["principal"], one["resource"], one.get("and_before_it")) for _, _, one in lines(caplog)
     ]
-    assert [("Read", "t0", None), ("Write", "t0", None), ("Read", "last", 99)] == told
-    assert {("Read", "Topic"): 101, ("Write", "Topic"): 100} == guard.metrics.access_denials
+    alice = "User:alice"
+    first = [(alice, f"t{number}", None) for number in range(MOST_LINES)]
+    assert [*first, ("User:bob", "t1", None), (alice, "last", 80)] == told
+    assert {("Read", "Topic"): 102} == guard.metrics.access_denials
+
+
+async def test_many_principals_need_little_memory(caplog: pytest.LogCaptureFixture) -> None:
+    """Each is logged, and what was logged of earlier ones is forgotten at some time."""
+    guard = await opened()
+    with caplog.at_level(logging.INFO, "kgw.audit"):
+        for number in range(1_001):
+            assert not guard.allows(f"User:u{number} READ TOPIC t")
+        assert 1_001 == len(lines(caplog))
+        assert not guard.allows("User:u0 READ TOPIC t")
+        assert not guard.allows("User:u1000 READ TOPIC t")
+    assert 1_002 == len(lines(caplog))
 
 
 async def test_allowed_operations_are_logged_for_debugging(
@@ -285,7 +374,56 @@ async def test_a_right_on_any_resource_is_told(caplog: pytest.LogCaptureFixture)
     principal, host, operation, resource_type, _ = question("User:alice WRITE TOPIC any")
     with caplog.at_level(logging.INFO, "kgw.audit"):
         permits = guard.access.permits_any
-        assert not permits(principal, host, operation, resource_type, request="INIT_PRODUCER_ID")
+        assert not permits(
+            principal, host, operation, resource_type, request=ApiKey.INIT_PRODUCER_ID
+        )
     assert [("*", "INIT_PRODUCER_ID")] == [
         (fields["resource"], fields["request"]) for _, _, fields in lines(caplog)
     ]
+
+
+async def test_changes_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Each rule that a client has added or removed, with the client; not those that stay."""
+    guard = await opened()
+    author = Session(client_host="192.0.2.1", principal=Principal("User", "admin"))
+    with caplog.at_level(logging.INFO, "kgw.audit"):
+        await guard.access.add([ALLOW], author)
+        await guard.access.add([ALLOW, DENY], author)
+        await guard.access.remove([ALLOW], author)
+        await guard.access.remove([ALLOW], author)
+    who = {"principal": "User:admin", "host": "192.0.2.1"}
+    assert [
+        ("INFO", "rule added", {**who, "rule": ALLOW}),
+        ("INFO", "rule added", {**who, "rule": DENY}),
+        ("INFO", "rule removed", {**who, "rule": ALLOW}),
+    ] == lines(caplog)
+
+
+async def test_a_change_that_fails_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    """The storage has failed."""
+    state = SlowState()
+    state.gate.set()
+    guard = await opened(state)
+    state.fails = True
+    author = Session(client_host="192.0.2.1", principal=Principal("User", "admin"))
+    with caplog.at_level(logging.INFO, "kgw.audit"), pytest.raises(StorageError):
+        await guard.access.add([ALLOW], author)
+    assert [] == lines(caplog)
+
+
+async def test_a_name_forges_no_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither in text nor in JSON: clients choose the names of groups, and rules have any text."""
+    guard = await opened()
+    forged = 'g\n{"event": "allowed"}\r\u2028 principal=User:admin "'
+    await guard.access.add([DENY._replace(resource_name=forged)])
+    principal, host, operation, resource_type, _ = question(ASKED)
+    with caplog.at_level(logging.INFO, "kgw.audit"):
+        permits = guard.access.permits
+        assert not permits(principal, host, operation, resource_type, forged, request=ApiKey.FETCH)
+    (record,) = [one for one in caplog.records if one.name == "kgw.audit"]
+    for formatter in (JsonFormatter(), TextFormatter()):
+        line = formatter.format(record)
+        assert [line] == line.splitlines()
+        assert "User:alice" in line
+    assert forged == json.loads(JsonFormatter().format(record))["resource"]
+    assert 'resource="g' in TextFormatter().format(record)

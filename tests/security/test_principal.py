@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kgw.security.principal import Principal, parse_principal
+from kgw.security.principal import (
+    ADMIN_TOKEN,
+    ANONYMOUS,
+    USER_TYPE,
+    Principal,
+    parse_principal,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,3 +33,9 @@ def test_another_text_is_refused(text: str) -> None:
     """A principal has a type and a name."""
     with pytest.raises(ValueError, match="is not TYPE:NAME"):
         parse_principal(text)
+
+
+def test_the_token_is_no_user() -> None:
+    """No login gives the principal of the admin side's token, whatever a user is called."""
+    assert USER_TYPE != ADMIN_TOKEN.principal_type
+    assert ANONYMOUS != ADMIN_TOKEN

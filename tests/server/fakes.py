@@ -244,7 +244,9 @@ class FakeServer:
     def forget(self, connection: KafkaConnection) -> None:
         self.forgotten += 1
 
-    def report_drop(self, connection: KafkaConnection, reason: str, detail: str) -> None:
+    def report_drop(
+        self, connection: KafkaConnection, reason: str, detail: str, kind: str = ""
+    ) -> None:
         self.drops.append(reason)
         self.details.append(detail)
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.server.encrypted_sending import CHUNK_BYTES
 from kgw.server.limits import Limits
-from kgw.server.sending import CHUNK_BYTES, WRITE_BYTES
+from kgw.server.sending import WRITE_BYTES
 from kgw.server.server import SWEEP_INTERVAL_S
 from tests.security.tls.handshakes import client_context
 from tests.server.fakes import API_VERSIONS, FETCH, METADATA, request, settle, until

@@ -413,6 +413,33 @@ async def test_garbage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         assert {"protocol": 6} == one.metrics.connections_dropped
 
 
+async def test_a_client_of_another_protocol_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A browser, and a client with TLS whose first record has another size each time."""
+    async with running() as one:
+
+        async def speak(first: bytes) -> None:
+            client = await one.connect()
+            client.writer.write(first)
+            assert await client.ended()
+            await client.aclose()
+
+        with caplog.at_level(logging.WARNING, "kgw.server.server"):
+            for size in range(5):
+                await speak(b"\x16\x03\x01" + bytes([size, 0]) + b"\x01" + bytes(500))
+                await speak(b"GET /" + b"x" * size + b" HTTP/1.1\r\n\r\n")
+                await speak(b"\xff" * 8)
+        details = [record.__dict__["kgw_fields"]["detail"] for record in _lines(caplog)]
+        assert 3 == len(details)
+        assert details[0].endswith(
+            ". The client speaks TLS, but this listener has none: set security.protocol of the "
+            "client to PLAINTEXT or SASL_PLAINTEXT."
+        )
+        assert details[1].endswith(
+            ". The client speaks HTTP, but this is a listener for Kafka's clients."
+        )
+        assert {"protocol": 15} == one.metrics.connections_dropped
+
+
 async def test_drain_answers_and_closes() -> None:
     """A drain answers what was started, ends long polls and accepts nobody new."""
     async with running() as one:

@@ -37,6 +37,10 @@ def units(tmp_path: Path) -> list[str]:
         path = tmp_path / name
         path.write_text(text.replace("/opt/kgw/bin/kgw", str(KGW)), encoding="utf-8")
         paths.append(str(path))
+    # What docs/systemd.md puts beside the service.
+    drop_ins = tmp_path / "kgw.service.d"
+    drop_ins.mkdir()
+    (drop_ins / "tls.conf").write_text((FOLDER / "tls.conf").read_text(encoding="utf-8"))
     return paths
 
 

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 from kgw.cli.main import main
 from kgw.cli.shared.errors import ExitCode
 from kgw.config import Config, load_config
-from kgw.config.listeners import parse_address
+from kgw.config.listeners import SecurityProtocol, parse_address
+from kgw.config.load import environment_name
 from kgw.server.service_manager import EXTEND_S, TELL_INTERVAL_S
 from tests.service.sandbox import settings
 
@@ -56,6 +57,31 @@ def test_what_the_sample_leaves_out(tmp_path: Path, line: str) -> None:
     file = tmp_path / "kgw.toml"
     file.write_text(line, encoding="utf-8")
     assert load_config(file).advertised
+
+
+def test_the_sample_with_tls() -> None:
+    """It asks for a login over TLS, and has rules; the rest is as in the open one."""
+    config = load_config(FOLDER / "tls.toml")
+    plain = load_config(FOLDER / "kgw.toml")
+    (listener,) = config.bound_listeners
+    assert (config.protocol(listener.name), "") == (SecurityProtocol.SASL_SSL, listener.host)
+    assert listener.port == config.advertised[listener.name].port
+    assert config.super_users
+    assert (plain.data_dir, plain.admin_listeners) == (config.data_dir, config.admin_listeners)
+
+
+def test_the_key_is_a_credential() -> None:
+    """The file that is loaded is the one of the settings, and the variable is that setting's."""
+    drop_in = FOLDER / "tls.conf"
+    name, _, path = setting("LoadCredential", drop_in).partition(":")
+    assert load_config(FOLDER / "tls.toml").ssl_keystore_location == path
+    variable = environment_name("ssl.keystore.location")
+    assert f"{variable}=%d/{name}" == setting("Environment", drop_in)
+
+
+def test_a_reload() -> None:
+    """It is the signal at which certificates are read."""
+    assert "kill -HUP $MAINPID" == setting("ExecReload")
 
 
 def test_what_is_not_started_again() -> None:

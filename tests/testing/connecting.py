@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from kgw.client import Connection
+from kgw.client import Connection, client_security
 from kgw.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kgw.protocol.messages.produce import (
     PartitionProduceData,
@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def connected(broker: Broker, client_id: str = "tester") -> AsyncIterator[Connection]:
+async def connected(
+    broker: Broker, client_id: str = "tester", user: str | None = None
+) -> AsyncIterator[Connection]:
     """Give a connection to the broker, and close it."""
-    connection = await Connection.open("127.0.0.1", broker.port, client_id=client_id)
+    security = client_security(broker.client_config(user))
+    connection = await Connection.open(
+        "127.0.0.1", broker.port, client_id=client_id, security=security
+    )
     try:
         yield connection
     finally:

@@ -419,11 +419,12 @@ def test_nothing_is_done_by_a_process_that_was_forked(kgw_broker: Broker) -> Non
 
 
 @FORKS
-async def test_a_forked_process_keeps_no_socket_open() -> None:
+@pytest.mark.parametrize("security", [None, {"protocol": "SSL"}], ids=["plain", "TLS"])
+async def test_a_forked_process_keeps_no_socket_open(security: dict[str, Any] | None) -> None:
     """A client of a broker that has ended is refused, though a child lives on."""
     waiting, ended = os.pipe()
     begun, begins = os.pipe()
-    with Broker() as broker:
+    with await asyncio.to_thread(Broker, security=security) as broker:
         async with connected(broker) as connection:
             child = os.fork()
             if not child:

@@ -19,7 +19,7 @@ import asyncio
 import socket
 
 import pytest
-from kgw.client import AsyncClient
+from kgw.client import AsyncClient, client_security
 
 left = []
 
@@ -56,6 +56,18 @@ def test_the_client_was_told(kgw_broker):
             assert b"" == client.recv(1)
         except ConnectionError:
             pass
+
+@pytest.mark.kgw_security("SASL_SSL", users={"alice": "secret"})
+def test_leaves_a_client_in_its_handshake(kgw_broker):
+    left.append(socket.create_connection(("127.0.0.1", kgw_broker.port)))
+    security = client_security(kgw_broker.client_config())
+    async def ask():
+        async with AsyncClient([("127.0.0.1", kgw_broker.port)], security=security) as client:
+            await client.topics()
+    asyncio.run(ask())
+    kgw_broker.restart()
+    asyncio.run(ask())
+    left.pop().close()
 
 def test_of_a_client_in_the_loop(kgw_broker):
     async def ask():
@@ -145,7 +157,7 @@ def test_runs_leave_nothing(tmp_path: Path) -> None:
     )
     assert (0, "") == (ran.returncode, ran.stderr), ran.stdout
     codes, states = json.loads((tmp_path / "states.json").read_text())
-    assert ([1, 1, 2], 2) == (codes, ran.stdout.count("1 failed, 7 passed")), ran.stdout
+    assert ([1, 1, 2], 2) == (codes, ran.stdout.count("1 failed, 8 passed")), ran.stdout
     assert "warning" not in ran.stdout
     assert [["MainThread"]] * 4 == [one["threads"] for one in states]
     assert [states[1]] * 3 == states[1:]

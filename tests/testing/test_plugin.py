@@ -69,6 +69,53 @@ def test_one(kgw_server, kgw_broker):
 def test_two(kgw_server, kgw_broker):
     assert ({"kept": 1}, {}) == (kgw_server.topics(), kgw_broker.topics())
 """
+SECURED = """
+import asyncio
+import pytest
+from kgw.client import AsyncClient, client_security
+
+pytestmark = [
+    pytest.mark.kgw_topics("orders", "secrets"),
+    pytest.mark.kgw_security("SASL_SSL", users={"alice": "a", "bob": "b"}),
+]
+
+def topics(broker, user=None):
+    async def ask():
+        security = client_security(broker.client_config(user))
+        async with AsyncClient([("127.0.0.1", broker.port)], security=security) as client:
+            return sorted(one.name for one in await client.topics())
+    return asyncio.run(ask())
+
+def test_logins(kgw_broker):
+    assert ["orders", "secrets"] == topics(kgw_broker) == topics(kgw_broker, "bob")
+
+@pytest.mark.kgw_allow("alice", "READ", topic=["orders", "secrets"])
+@pytest.mark.kgw_deny("*", "DESCRIBE", topic="sec", prefixed=True)
+def test_rules(kgw_broker):
+    assert (["orders"], []) == (topics(kgw_broker, "alice"), topics(kgw_broker, "bob"))
+
+@pytest.mark.kgw_security("SSL", super_users=["admin"])
+def test_the_closest_one(kgw_broker):
+    assert ([], ["orders", "secrets"]) == (topics(kgw_broker), topics(kgw_broker, "admin"))
+"""
+SECURED_BY_FIXTURES = """
+import pytest
+from kgw.testing.security import BrokerSecurity
+
+@pytest.fixture
+def kgw_security():
+    return BrokerSecurity("SASL_PLAINTEXT", users={"alice": "a"})
+
+@pytest.fixture(scope="session")
+def kgw_server_security():
+    return {"protocol": "SSL", "super_users": []}
+
+@pytest.mark.kgw_allow("alice", "READ", topic="orders")
+def test_fixtures(kgw_broker, kgw_server):
+    assert "SASL_PLAINTEXT" == kgw_broker.client_config()["security.protocol"]
+    assert "SSL" == kgw_server.client_config()["security.protocol"]
+    kgw_server.allow("alice", "READ", topic="orders")
+"""
 UNITTEST = """
 import unittest
 import pytest
@@ -87,9 +134,11 @@ class CaseTest(BrokerTestCase):
     kgw_topics = {"orders": 2}
     kgw_settings = {"num.partitions": 3}
     kgw_costume = "3.9"
+    kgw_security = {"protocol": "SASL_PLAINTEXT", "users": {"alice": "a"}}
 
     def test_topics(self):
         self.assertEqual({"orders": 2}, self.kgw_broker.topics())
+        self.assertEqual("alice", self.kgw_broker.client_config()["sasl.username"])
         self.kgw_broker.create_topics("other")
 
     def test_clean(self):
@@ -115,6 +164,9 @@ NONSENSE = {
     'kgw_backend("disk")': "kgw_backend is memory or embedded, not 'disk'",
     'kgw_costume("1.9")': "no costume for Kafka '1.9'",
     "kgw_costume(2.8)": "kgw_costume has one argument, a str, and no other",
+    'kgw_security("TLS")': "kgw_security: 'TLS' is none of PLAINTEXT, SSL",
+    'kgw_security("SSL", user={})': "kgw_security: BrokerSecurity.__init__() got an unexp",
+    'kgw_allow("alice", "READ", topic="a")': "kgw_allow needs kgw_security",
 }
 NONSENSE_TESTS = "import pytest\n" + "\n".join(
     f"@pytest.mark.{marker}\ndef test_{number}(kgw_broker): ..."
@@ -159,6 +211,8 @@ def test_no_dict(kgw_broker): ...
 OF_ONE_RUN = {
     "test_marked": MARKED,
     "test_shared": SHARED,
+    "test_secured": SECURED,
+    "test_secured_by_fixtures": SECURED_BY_FIXTURES,
     "test_unittest": UNITTEST,
     "test_unstruck": UNSTRUCK,
     "test_nonsense": NONSENSE_TESTS,
@@ -195,6 +249,8 @@ def of(outcomes: Outcomes, file: str) -> dict[str, str]:
     [
         ("test_marked", 3),
         ("test_shared", 2),
+        ("test_secured", 3),
+        ("test_secured_by_fixtures", 1),
         ("test_strict", 2),
         ("test_one_loop", 2),
         ("test_used_or_not", 2),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class DeliveryError(Exception):
@@ -15,11 +18,12 @@ class DeliveryError(Exception):
 class Stock:
     """Reads movements in a group and writes the count of each article."""
 
-    def __init__(self, bootstrap: str, *, delivery_timeout_ms: int = 5_000) -> None:
+    def __init__(self, connection: Mapping[str, str], *, delivery_timeout_ms: int = 5_000) -> None:
+        """`connection` says where the broker is, and how to log in, by librdkafka's names."""
         self.counts: Counter[str] = Counter()
         self.consumer = Consumer(
             {
-                "bootstrap.servers": bootstrap,
+                **connection,
                 "group.id": "stock",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
@@ -30,7 +34,7 @@ class Stock:
         )
         self.producer = Producer(
             {
-                "bootstrap.servers": bootstrap,
+                **connection,
                 "enable.idempotence": True,
                 "message.timeout.ms": delivery_timeout_ms,
                 "retry.backoff.ms": 20,

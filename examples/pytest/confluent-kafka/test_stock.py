@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from stock import DeliveryError, Stock
 
+from kgw.testing.security import BrokerSecurity
 from kgw.testing.testcase import BrokerTestCase
 
 
@@ -22,7 +23,7 @@ class StockTest(BrokerTestCase):
     def test_movements_are_counted(self) -> None:
         """Each one writes the new count of its article."""
         self.kgw_broker.produce("movements", ["nails 5", "nails -2", "screws 1"])
-        with Stock(self.kgw_broker.bootstrap) as stock:
+        with Stock(self.kgw_broker.client_config()) as stock:
             for _ in range(3):
                 self.assertTrue(stock.take())
         expected = [(b"nails", b"5"), (b"nails", b"3"), (b"screws", b"1")]
@@ -36,13 +37,13 @@ class StockTest(BrokerTestCase):
             "Produce", "TOPIC_AUTHORIZATION_FAILED", topic="counts", must_strike=True
         )
         with (
-            Stock(self.kgw_broker.bootstrap) as stock,
+            Stock(self.kgw_broker.client_config()) as stock,
             refused,
             self.assertRaises(DeliveryError),
         ):
             stock.take()
         self.assertEqual({}, self.kgw_broker.committed("stock"))
-        with Stock(self.kgw_broker.bootstrap) as stock:
+        with Stock(self.kgw_broker.client_config()) as stock:
             self.assertTrue(stock.take())
         self.assertEqual([(b"nails", b"5")], self.counts())
 
@@ -50,7 +51,7 @@ class StockTest(BrokerTestCase):
         """The connection ends behind the request: it is sent again and stored once."""
         self.kgw_broker.produce("movements", ["nails 5"])
         with (
-            Stock(self.kgw_broker.bootstrap) as stock,
+            Stock(self.kgw_broker.client_config()) as stock,
             self.kgw_broker.faults.drop("Produce", must_strike=True),
         ):
             self.assertTrue(stock.take())
@@ -59,12 +60,23 @@ class StockTest(BrokerTestCase):
     def test_a_restart_of_the_broker_passes_unnoticed(self) -> None:
         """Its port and its records are the same."""
         self.kgw_broker.produce("movements", ["nails 5"])
-        with Stock(self.kgw_broker.bootstrap) as stock:
+        with Stock(self.kgw_broker.client_config()) as stock:
             self.assertTrue(stock.take())
             self.kgw_broker.restart()
             self.kgw_broker.produce("movements", ["nails 1"])
             self.assertTrue(stock.take())
         self.assertEqual([(b"nails", b"5"), (b"nails", b"6")], self.counts())
+
+
+class StockWithRightsTest(StockTest):
+    """Over TLS, as a user who may do what the stock keeper needs and no more."""
+
+    kgw_security: ClassVar = (
+        BrokerSecurity("SASL_SSL", users={"stock": "secret"})
+        .allow("stock", "READ", topic="movements")
+        .allow("stock", "WRITE", topic="counts")
+        .allow("stock", "READ", group="stock")
+    )
 
 
 class StockOnKafka28Test(StockTest):

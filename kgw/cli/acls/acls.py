@@ -9,10 +9,8 @@ import click
 from kgw.cli.acls.options import (
     OPERATION,
     filter_options,
-    given_filter,
     given_resources,
     host_option,
-    principal_option,
     resource_options,
 )
 from kgw.cli.acls.rules import (
@@ -36,10 +34,11 @@ from kgw.cli.shared.client import (
 )
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import note, note_as, print_json, print_result
+from kgw.cli.shared.principals import principal_option
 from kgw.client import AdminClient, ServerRefusedError
 from kgw.errors import ErrorCode
 from kgw.security.acls.binding import AclBindingFilter
-from kgw.security.acls.terms import AclOperation, PatternType, PermissionType, ResourceType
+from kgw.security.acls.terms import AclOperation, PermissionType, ResourceType
 from kgw.types import printable
 
 if TYPE_CHECKING:
@@ -76,22 +75,11 @@ def acls() -> None:
 @client_options
 def list_rules(
     *,
-    principal: str | None,
-    host: str | None,
-    operation: AclOperation | None,
-    permission: PermissionType | None,
-    pattern: PatternType,
+    acl_filter: AclBindingFilter,
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:
     """List access rules: all of them, or those that the options find."""
-    acl_filter = given_filter(
-        principal=principal,
-        host=host,
-        operation=operation,
-        permission=permission,
-        pattern=pattern,
-    )
     found = _with_admin(bootstrap, lambda admin: admin.access_rules(acl_filter))
     print_result([*map(as_row, found)], _COLUMNS, is_json=is_json, nothing=_NOTHING)
 
@@ -209,11 +197,7 @@ def _rights_of_shortcuts(
 @client_options
 def delete(
     *,
-    principal: str | None,
-    host: str | None,
-    operation: AclOperation | None,
-    permission: PermissionType | None,
-    pattern: PatternType,
+    acl_filter: AclBindingFilter,
     yes: bool,
     dry_run: bool,
     bootstrap: Bootstrap,
@@ -224,13 +208,6 @@ def delete(
     At a terminal the rules are listed before the question. A rule that is added before the answer,
     and that the options find, is deleted, too. Every deleted rule is printed.
     """
-    acl_filter = given_filter(
-        principal=principal,
-        host=host,
-        operation=operation,
-        permission=permission,
-        pattern=pattern,
-    )
     if acl_filter == AclBindingFilter():
         raise click.UsageError("say which rules: give --topic, --principal or another option")
 

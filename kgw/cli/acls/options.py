@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
 
+from kgw.cli.shared.principals import principal_option
 from kgw.cli.shared.settings import parsed
 from kgw.security.acls.binding import AclBindingFilter
 from kgw.security.acls.terms import (
@@ -18,7 +19,6 @@ from kgw.security.acls.terms import (
     PermissionType,
     ResourceType,
 )
-from kgw.security.principal import parse_principal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,19 +74,12 @@ PERMISSION: Final = Term(PermissionType, PermissionType.ANY)
 PATTERN: Final = Term(PatternType)
 
 
-def _principals(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-    for text in (value,) if isinstance(value, str) else value:
-        parse_principal(text)
-    return value
-
-
 def _named(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
     if "" in ((value,) if isinstance(value, str) else value):
         raise ValueError("it cannot be empty")
     return value
 
 
-principal_option = partial(click.option, callback=parsed(_principals), metavar="PRINCIPAL")
 host_option = partial(click.option, "--host", callback=parsed(_named), metavar="ADDRESS")
 
 
@@ -134,7 +127,30 @@ def given_resources() -> list[Resource]:
 
 
 def filter_options(command: FunctionT) -> FunctionT:
-    """Add the options that find access rules; `given_filter` makes a filter of their values."""
+    """Add the options that find access rules. The command gets their filter as `acl_filter`."""
+
+    @wraps(command)
+    def with_filter(
+        *,
+        principal: str | None,
+        host: str | None,
+        operation: AclOperation | None,
+        permission: PermissionType | None,
+        pattern: PatternType,
+        **others: Any,
+    ) -> Any:
+        resource_type, name = _given_resource(pattern)
+        acl_filter = AclBindingFilter(
+            resource_type,
+            name,
+            pattern,
+            principal,
+            host,
+            operation or AclOperation.ANY,
+            permission or PermissionType.ANY,
+        )
+        return command(acl_filter=acl_filter, **others)
+
     options = (
         resource_options(multiple=False),
         principal_option("--principal", help="Only rules for exactly this principal."),
@@ -155,32 +171,17 @@ def filter_options(command: FunctionT) -> FunctionT:
             "for a resource of this name.",
         ),
     )
+    decorated = cast("FunctionT", with_filter)
     for option in reversed(options):
-        command = option(command)
-    return command
+        decorated = option(decorated)
+    return decorated
 
 
-def given_filter(
-    *,
-    principal: str | None,
-    host: str | None,
-    operation: AclOperation | None,
-    permission: PermissionType | None,
-    pattern: PatternType,
-) -> AclBindingFilter:
-    """Return the filter that the running command was given. Raises UsageError."""
+def _given_resource(pattern: PatternType) -> tuple[ResourceType, str | None]:
+    """Return the resource that the running command was given. Raises UsageError."""
     resources = given_resources()
     if len(resources) > 1:
         raise click.UsageError("give one resource: the rules of one are found at a time")
     if pattern is PatternType.MATCH and not resources:
         raise click.UsageError("--pattern match needs the name of a resource, as in --topic NAME")
-    resource_type, name = resources[0] if resources else (ResourceType.ANY, None)
-    return AclBindingFilter(
-        resource_type,
-        name,
-        pattern,
-        principal,
-        host,
-        AclOperation.ANY if operation is None else operation,
-        PermissionType.ANY if permission is None else permission,
-    )
+    return resources[0] if resources else (ResourceType.ANY, None)

@@ -118,6 +118,12 @@ async def _users(client: AsyncClient) -> list[str]:
     return sorted({one.user for one in await AdminClient(client).scram_credentials()})
 
 
+async def _token_ids(client: AsyncClient) -> list[str]:
+    from kgw.client.delegation_tokens import TokenClient
+
+    return [one.token_id for one in await TokenClient(client).tokens()]
+
+
 async def _principals(client: AsyncClient) -> list[str]:
     return [f"User:{name}" for name in await _users(client)]
 
@@ -128,6 +134,7 @@ _ASKED: dict[str, Callable[[Any], Any]] = {
     "TRANSACTIONAL_ID": _transactional_ids,
     "USER": _users,
     "PRINCIPAL": _principals,
+    "TOKEN_ID": _token_ids,
 }
 """The functions that ask a server for names, by the name of the parameter in --help."""
 

@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from kgw.cli.doctor.connecting import ClientSetup, connection_problems, key_file_problems
+from kgw.cli.doctor.examination import (
+    Examination,
+    Reach,
+    TopicReadResult,
+    Validation,
+    find_problems,
+)
+from kgw.cli.doctor.printing import VALIDATION, as_json, print_examination, print_problems
+from kgw.cli.doctor.probe import CLIENT_ID, given_of, key_file_modes, own_name
+from kgw.cli.doctor.security import (
+    Intention,
+    ask_security,
+    diagnose,
+    security_notes,
+    security_problems,
+)
 from kgw.cli.shared.client import DEFAULT_PORT, delay_teller, parse_bootstrap
-from kgw.cli.shared.command_config import command_config_option, given_security
+from kgw.cli.shared.command_config import (
+    GivenFile,
+    command_config_option,
+    given_file,
+    given_security,
+)
 from kgw.cli.shared.damage import PROBES_WHEN_SKIPPING
 from kgw.cli.shared.errors import ExitCode
-from kgw.cli.shared.output import print_json, print_rows
+from kgw.cli.shared.output import print_json
 from kgw.cli.shared.settings import (
     assignments_option,
     config_file_option,
@@ -21,72 +43,34 @@ from kgw.cli.shared.settings import (
     with_variables_checked,
 )
 from kgw.client import AsyncClient, ClientError, Connection, Delays
-from kgw.config.listeners import format_address
+from kgw.clock import SystemClock
+from kgw.config.listeners import SecurityProtocol, format_address
 from kgw.errors import KgwError
-from kgw.partitions.topics.topic import INTERNAL_TOPICS
-from kgw.problems import REASONS
 from kgw.types import printable
 
 if TYPE_CHECKING:
-    from kgw.client import (
-        AdvertisedBroker,
-        ApiSupport,
-        ClientSecurity,
-        ClusterDescription,
-        TopicDescription,
-    )
+    from kgw.backend.seaweedmq.offline.findings import CheckResult
+    from kgw.client import AdvertisedBroker, ClientSecurity, ClusterDescription
+    from kgw.clock import Clock
+    from kgw.config import Config
 
 _CONNECT_TIMEOUT_S = 5.0
-_EVERY_ADDRESS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - recognised, not bound
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-_VALIDATION = "kgw.validation"
-_READ = {
-    "headers": "only its header is read",
-    "records": "its header and every record are read",
-}
-_TOPICS_NAMED = 10
 _PAGE_RECORDS = 500
-_HARMLESS = frozenset(reason.name for reason in REASONS if not reason.refuses)
-# No client can work with a server that lacks one of these APIs.
-_ESSENTIAL = ("Produce", "Fetch", "ListOffsets", "Metadata")
 
 
-class Reach(NamedTuple):
-    """An advertised address, and the error of connecting to it; None if it answered."""
+class _Client(NamedTuple):
+    """How `kgw doctor` connects."""
 
-    broker: AdvertisedBroker
-    failure: str | None
+    security: ClientSecurity | None
+    file: GivenFile | None
+    given: ClientSetup
+    clock: Clock
+    own_name: str = ""
+    """The name in the client's certificate."""
 
-
-class Validation(NamedTuple):
-    """The setting kgw.validation: which part of a batch is checked before the batch is stored."""
-
-    default: str
-    topics: dict[str, str]
-    """The topics with another value than the default, and their values."""
-
-
-class TopicReadResult(NamedTuple):
-    """The result of reading a topic."""
-
-    topic: str
-    records: int
-    problems: list[str]
-
-
-class Examination(NamedTuple):
-    """Everything that was found out about one server."""
-
-    address: str
-    cluster: ClusterDescription
-    apis: list[ApiSupport]
-    reaches: list[Reach]
-    topics: list[TopicDescription]
-    validation: Validation | None = None
-    """None if the server does not report the setting."""
-    read: tuple[TopicReadResult, ...] = ()
-    told: tuple[tuple[str, str], ...] = ()
-    """The problems that the server itself reports, each as a reason and a sentence."""
+    @property
+    def now_s(self) -> float:
+        return self.clock.wall_ms() / 1000
 
 
 @click.command(short_help="Connect as a client would, and say what is wrong.")
@@ -99,12 +83,42 @@ class Examination(NamedTuple):
     callback=with_variables_checked(parsed(lambda text: parse_bootstrap(text)[0])),
 )
 @click.option(
+    "-b",
+    "--bootstrap",
+    callback=parsed(lambda text: parse_bootstrap(text)[0]),
+    metavar="HOST:PORT",
+    help="The same as HOST:PORT.",
+)
+@click.option(
     "--read",
     "read_topics",
     multiple=True,
     metavar="TOPIC",
     help="Read all records of this topic, and name batches that stop readers: damaged ones, and "
     "those that are not what their header says. May be given several times.",
+)
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    help="With --producer or --consumer: look whether the client may use this topic. May be given "
+    "several times.",
+)
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="GROUP",
+    help="With --consumer: look whether the client may use this group. May be given several times.",
+)
+@click.option("--producer", is_flag=True, help="The client writes to the topics.")
+@click.option("--consumer", is_flag=True, help="The client reads the topics.")
+@click.option(
+    "--data-dir",
+    metavar="DIR",
+    help="Look at the users and access rules of a server that does not run, and at the settings "
+    "of --config, instead of a server.",
 )
 @click.option(
     "--backend",
@@ -124,7 +138,13 @@ class Examination(NamedTuple):
 def doctor(
     *,
     address: tuple[str, int],
+    bootstrap: tuple[str, int] | None,
     read_topics: tuple[str, ...],
+    topics: tuple[str, ...],
+    groups: tuple[str, ...],
+    producer: bool,
+    consumer: bool,
+    data_dir: str | None,
     backend: str | None,
     is_spark: bool,
     config_file: str | None,
@@ -136,6 +156,13 @@ def doctor(
     HOST:PORT is that of KGW_BOOTSTRAP, or 127.0.0.1:9092, unless given. Exits with 1 when something
     would keep clients from working, with 3 when nothing that speaks Kafka answers there. A server
     of kgw also says itself for which reasons it refuses records or does not serve them.
+
+    With TLS and logins (--command-config) each problem names the line or the setting to change:
+    security.protocol, authority, names and dates of the certificate, mechanism, user, clocks.
+    --producer and --consumer look for rights on topics and groups that the user lacks.
+
+    With --config or --data-dir no server is asked: the settings of its listeners, its certificate,
+    its users and access rules are examined.
 
     With --backend, or a configuration whose kgw.backend is a SeaweedFS, that is examined instead,
     with the settings that the server has: version, filers, volume servers, copies, fence, lease,
@@ -150,49 +177,116 @@ def doctor(
         from kgw.cli.doctor.spark import examine_spark
 
         return examine_spark(is_json=is_json)
-    if backend is not None or config_file is not None or assignments:
+    if bool(topics or groups) != (producer or consumer):
+        raise click.UsageError(
+            "--producer and --consumer are for --topic, and --consumer for --group: give both"
+        )
+    if backend is not None or config_file is not None or assignments or data_dir is not None:
         overrides = [] if backend is None else [("kgw.backend", backend, "--backend")]
+        if data_dir is not None:
+            overrides.append(("log.dirs", data_dir, "--data-dir"))
         config = load(config_file, assignments, overrides)
         if backend is not None or config.backend.startswith("seaweedmq:"):
             from kgw.cli.doctor.seaweedmq import examine_backend
 
-            return examine_backend(config, is_json=is_json)
-    host, port = address
-    delays, security = Delays(delay_teller()), given_security()
-    examination = asyncio.run(_examine(host, port, read_topics, delays, security))
-    problems = find_problems(examination, host)
+            return examine_backend(config, _about_setup(config, config_file), is_json=is_json)
+        if _is_about_files():
+            if bootstrap is not None or read_topics or topics or groups:
+                raise click.UsageError("a server is not asked beside --config and --data-dir")
+            from kgw.cli.doctor.setup import examine_setup
+
+            return examine_setup(config, config_file, given_file(), is_json=is_json)
+    host, port = bootstrap or address
+    security, file = given_security(), given_file()
+    clock = SystemClock()
+    client = _Client(security, file, given_of(file, security), clock, own_name(file))
+    wanted = Intention(topics, groups, is_producer=producer, is_consumer=consumer)
+    try:
+        examination = asyncio.run(_examine(host, port, read_topics, wanted, client))
+    except ClientError as error:
+        return _report_failure(host, port, error, client, is_json=is_json)
+    problems = key_file_problems(key_file_modes(file), client.given)
+    problems += find_problems(examination, host)
+    notes = []
+    if examination.answers is not None:
+        problems += security_problems(examination.answers, client.given, client.now_s)
+        notes += security_notes(examination.answers, client.now_s)
     if is_json:
-        print_json(_as_json(examination, problems))
+        print_json(as_json(examination, problems, notes))
     else:
-        _print_examination(examination, problems)
+        print_examination(examination, problems, notes)
     return ExitCode.FAILED if problems else ExitCode.OK
 
 
+def _about_setup(config: Config, config_file: str | None) -> list[CheckResult]:
+    """Return the findings about the security of a configuration; none if it has none."""
+    if all(one is SecurityProtocol.PLAINTEXT for one in config.protocols.values()):
+        return []
+    from kgw.cli.doctor.setup import find_in_setup
+
+    return find_in_setup(config, config_file)
+
+
+def _is_about_files() -> bool:
+    """Return whether the command line itself names files of a server, and no server."""
+    source = click.get_current_context().get_parameter_source
+    given = click.core.ParameterSource.COMMANDLINE
+    names = ("config_file", "assignments", "data_dir")
+    return source("address") is not given and any(source(name) is given for name in names)
+
+
+def _report_failure(
+    host: str, port: int, failure: ClientError, client: _Client, *, is_json: bool
+) -> ExitCode:
+    """Print why the server cannot be used. Raises the failure if nothing more was found out."""
+    found = asyncio.run(
+        diagnose(host, port, client.security, client.file, failure, _CONNECT_TIMEOUT_S)
+    )
+    problems = [] if found is None else connection_problems(found, client.given, client.now_s)
+    if not problems:
+        raise failure
+    problems += key_file_problems(key_file_modes(client.file), client.given)
+    address = format_address(host, port)
+    if is_json:
+        print_json({"address": address, "failure": str(failure), "problems": problems})
+    else:
+        click.echo(printable(f"Cannot use {address}: {failure}"))
+        print_problems(problems)
+    return ExitCode.FAILED
+
+
 async def _examine(
-    host: str,
-    port: int,
-    read_topics: tuple[str, ...],
-    delays: Delays,
-    security: ClientSecurity | None,
+    host: str, port: int, read_topics: tuple[str, ...], wanted: Intention, how: _Client
 ) -> Examination:
     client = AsyncClient(
         [(host, port)],
-        client_id="kgw-doctor",
+        client_id=CLIENT_ID,
         connect_timeout_s=_CONNECT_TIMEOUT_S,
         retry_s=0,
-        delays=delays,
-        security=security,
+        delays=Delays(delay_teller()),
+        security=how.security,
     )
     async with client:
         connection = await client.any_connection()
         apis = connection.api_support()
         cluster = await client.cluster()
         topics = await client.topics()
-        validation = await _validation(client, cluster, [one.name for one in topics])
+        settings = await _settings(client, cluster)
+        validation = await _validation(client, settings, [one.name for one in topics])
         told = await _told(client, cluster)
-        reaches = await asyncio.gather(*(_reach(broker, security) for broker in cluster.brokers))
+        answers = await ask_security(
+            client,
+            format_address(host, port),
+            cluster.controller_id,
+            settings,
+            how.given,
+            how.own_name,
+            wanted,
+            how.clock,
+        )
+        reaches = await asyncio.gather(*(_reach(broker, how) for broker in cluster.brokers))
         # Do not read from brokers that cannot be reached; those are already reported.
-        is_reached = not any(failure for _, failure in reaches)
+        is_reached = not any(one.failure for one in reaches)
         read = [await _read(client, name) for name in read_topics if is_reached]
     return Examination(
         format_address(host, port),
@@ -203,6 +297,7 @@ async def _examine(
         validation,
         tuple(read),
         told,
+        answers,
     )
 
 
@@ -216,20 +311,29 @@ async def _told(client: AsyncClient, cluster: ClusterDescription) -> tuple[tuple
         return ()
 
 
-async def _validation(
-    client: AsyncClient, cluster: ClusterDescription, topics: list[str]
-) -> Validation | None:
-    """Return the server's kgw.validation; None if it does not support or allow this."""
+async def _settings(client: AsyncClient, cluster: ClusterDescription) -> dict[str, str | None]:
+    """Return the server's settings; none if it does not support or allow this."""
     from kgw.client import AdminClient
     from kgw.client.admin import BROKER
 
-    admin = AdminClient(client)
     try:
-        rows = await admin.describe_settings(BROKER, str(cluster.controller_id))
-        default = next((row.value for row in rows if row.name == _VALIDATION), None)
-        if default is None:
-            return None
-        values = await admin.topic_values(_VALIDATION, topics)
+        rows = await AdminClient(client).describe_settings(BROKER, str(cluster.controller_id))
+    except ClientError:
+        return {}
+    return {row.name: row.value for row in rows}
+
+
+async def _validation(
+    client: AsyncClient, settings: dict[str, str | None], topics: list[str]
+) -> Validation | None:
+    """Return the server's kgw.validation; None if it does not support or allow this."""
+    from kgw.client import AdminClient
+
+    default = settings.get(VALIDATION)
+    if default is None:
+        return None
+    try:
+        values = await AdminClient(client).topic_values(VALIDATION, topics)
     except ClientError:
         return None
     return Validation(default, {name: one for name, one in values.items() if one != default})
@@ -273,159 +377,21 @@ async def _read(client: AsyncClient, name: str) -> TopicReadResult:
     return TopicReadResult(name, records, problems)
 
 
-async def _reach(broker: AdvertisedBroker, security: ClientSecurity | None) -> Reach:
+async def _reach(broker: AdvertisedBroker, how: _Client) -> Reach:
     """Connect to an advertised address, as every client does after its first Metadata response."""
     try:
         connection = await Connection.open(
             broker.host,
             broker.port,
-            client_id="kgw-doctor",
+            client_id=CLIENT_ID,
             timeout_s=_CONNECT_TIMEOUT_S,
-            security=security,
+            security=how.security,
         )
     except ClientError as error:
-        return Reach(broker, str(error))
+        found = await diagnose(
+            broker.host, broker.port, how.security, how.file, error, _CONNECT_TIMEOUT_S
+        )
+        reasons = () if found is None else connection_problems(found, how.given, how.now_s)
+        return Reach(broker, str(error), found, tuple(reasons))
     await connection.aclose()
     return Reach(broker, None)
-
-
-def find_problems(examination: Examination, host: str) -> list[str]:
-    """Return the problems that keep clients from working; the server was reached at `host`."""
-    problems = []
-    if not examination.cluster.brokers:
-        problems.append("the server advertises no broker: clients have nowhere to go")
-    for broker, failure in examination.reaches:
-        place = format_address(broker.host, broker.port)
-        if broker.host in _EVERY_ADDRESS:
-            problems.append(
-                f"node {broker.node_id} advertises {place}, which is no address to connect to: "
-                "start the server with --advertise HOST:PORT"
-            )
-        elif failure is not None:
-            problems.append(
-                f"node {broker.node_id} advertises {place}, which cannot be used from here: "
-                f"{failure}; start the server with --advertise and an address that clients reach"
-            )
-        elif broker.host in _LOOPBACK and host not in _LOOPBACK:
-            problems.append(
-                f"node {broker.node_id} advertises {place}: clients on other machines would "
-                "connect to themselves; start the server with --advertise HOST:PORT"
-            )
-    known = {api.name: api for api in examination.apis}
-    problems += [
-        f"topic {one.name} is an ordinary one that holds records, where tools look for Kafka's: "
-        f"copy what it holds to another topic, then kgw topics delete {one.name}"
-        for one in examination.topics
-        if one.name in INTERNAL_TOPICS and not one.is_internal
-    ]
-    problems += [f"the server does not serve {name}" for name in _ESSENTIAL if name not in known]
-    problems += [
-        f"no version of {api.name} is known on both sides"
-        for api in examination.apis
-        if api.client_min is not None and api.spoken is None
-    ]
-    problems += [
-        f"topic {topic.name} partition {one.partition} has no leader"
-        for topic in examination.topics
-        for one in topic.partitions
-        if one.leader_id < 0
-    ]
-    for read in examination.read:
-        problems += read.problems
-    problems += [
-        f"the server says ({reason}): {text}"
-        for reason, text in examination.told
-        if reason not in _HARMLESS
-    ]
-    return problems
-
-
-def _as_json(examination: Examination, problems: list[str]) -> dict[str, Any]:
-    return {
-        "address": examination.address,
-        "cluster_id": examination.cluster.cluster_id,
-        "controller_id": examination.cluster.controller_id,
-        "brokers": [
-            broker._asdict() | {"reachable": failure is None, "failure": failure}
-            for broker, failure in examination.reaches
-        ],
-        "topics": len(examination.topics),
-        "partitions": sum(len(topic.partitions) for topic in examination.topics),
-        "apis": [api._asdict() for api in examination.apis],
-        "validation": examination.validation and examination.validation._asdict(),
-        "read": [{"topic": one.topic, "records": one.records} for one in examination.read],
-        "client": _own_versions(),
-        "told": [{"reason": reason, "text": text} for reason, text in examination.told],
-        "problems": problems,
-    }
-
-
-def _print_examination(examination: Examination, problems: list[str]) -> None:
-    cluster = examination.cluster
-    click.echo(f"Connected to {examination.address} and spoke Kafka's protocol.")
-    click.echo(f"Cluster id {cluster.cluster_id}, controller is node {cluster.controller_id}.")
-    topics = len(examination.topics)
-    partitions = sum(len(topic.partitions) for topic in examination.topics)
-    click.echo(
-        f"{topics} topic{'s' * (topics != 1)} with {partitions} partition{'s' * (partitions != 1)}."
-    )
-    click.echo(", ".join(f"{name} {version}" for name, version in _own_versions().items()) + ".")
-    if examination.validation is not None:
-        click.echo(_say_validation(examination.validation))
-    for read in examination.read:
-        click.echo(printable(f"Records read of topic {read.topic}: {read.records}."))
-    click.echo("\nAdvertised listeners:")
-    for broker, failure in examination.reaches:
-        place = format_address(broker.host, broker.port)
-        click.echo(f"  node {broker.node_id} at {place}: {failure or 'answers'}")
-    click.echo("\nAPIs:")
-    print_rows(
-        [
-            {
-                **api._asdict(),
-                "server": f"{api.server_min}-{api.server_max}",
-                "client": None if api.client_min is None else f"{api.client_min}-{api.client_max}",
-            }
-            for api in examination.apis
-        ],
-        "key=api_key name server client spoken",
-    )
-    click.echo()
-    for reason, text in examination.told:
-        if reason in _HARMLESS:
-            click.echo(printable(f"note: the server says ({reason}): {text}"))
-    for problem in problems:
-        click.echo(f"{click.style('problem:', fg='red')} {problem}")
-    if not problems:
-        click.echo("No problems found.")
-
-
-def _say_validation(validation: Validation) -> str:
-    """Return a line about the part of each batch that is checked before it is stored."""
-    said = (
-        f"Before a batch is stored, {_READ.get(validation.default, 'it is unknown what is read')}"
-    )
-    said += f" ({_VALIDATION}={validation.default})"
-    if validation.default == "headers":
-        said += ". Readers stop at a batch whose records are not what it says; "
-        said += "--read TOPIC finds them"
-    if validation.topics:
-        others = sorted(f"{topic}={value}" for topic, value in validation.topics.items())
-        said += f". Other topics: {', '.join(others[:_TOPICS_NAMED])}"
-        if len(others) > _TOPICS_NAMED:
-            said += f" and {len(others) - _TOPICS_NAMED} more topics"
-    return printable(said + ".")
-
-
-def _own_versions() -> dict[str, str]:
-    """Return this machine's versions of kgw, Python and SQLite, which are also a local server's."""
-    import platform
-    import sqlite3
-
-    from kgw import __version__
-
-    return {
-        "kgw": __version__,
-        "Python": platform.python_version(),
-        "SQLite": sqlite3.sqlite_version,
-    }

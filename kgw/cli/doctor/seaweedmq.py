@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from kgw.config import Config
 
 
-def examine_backend(config: Config, *, is_json: bool) -> ExitCode:
-    """Check the SeaweedFS, print the findings, and return the exit code.
+def examine_backend(
+    config: Config, others: list[CheckResult] | None = None, *, is_json: bool
+) -> ExitCode:
+    """Check the SeaweedFS, print the findings behind others, and return the exit code.
 
     Raises KgwError if no filer answers.
     """
@@ -38,7 +40,7 @@ def examine_backend(config: Config, *, is_json: bool) -> ExitCode:
             f"kgw.backend is {config.backend!r}: only a seaweedmq:// address is looked at; "
             "for a data directory there is `kgw log check`"
         )
-    findings = asyncio.run(_examine(config))
+    findings = [*(others or ()), *asyncio.run(_examine(config))]
     return print_findings(findings, is_json=is_json, of={"backend": config.backend})
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kgw.cli.groups.migration_plan import check_planning, keep_plan, old_scheme_options
-from kgw.cli.shared.client import Bootstrap, client_options, with_client
+from kgw.cli.shared.client import Bootstrap, client_options, with_client, with_client_of
+from kgw.cli.shared.command_config import tell_warning
 from kgw.cli.shared.errors import ExitCode
 from kgw.cli.shared.output import note, print_json, print_rows, progress_bar
 from kgw.types import printable
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kgw.cli.groups.migration_plan import SchemeOptions
+    from kgw.cli.shared.command_config import ClientConfig
+    from kgw.client import AsyncClient, ClientSecurity
     from kgw.migrate.moves import GroupMove
     from kgw.migrate.sources import OldScheme
 
@@ -162,17 +165,30 @@ def _read(options: SchemeOptions, bootstrap: Bootstrap) -> OldScheme:
     sources.read_position_paths(scheme, options.positions)
     ledger_topic = options.ledger_topic
     if ledger_topic is not None:
-        with_client(
-            options.ledger_bootstrap or bootstrap,
-            lambda client: sources.read_ledger_topic(scheme, client, ledger_topic),
-        )
+
+        async def read_ledger(client: AsyncClient) -> None:
+            await sources.read_ledger_topic(scheme, client, ledger_topic)
+
+        if options.ledger_bootstrap is None:
+            with_client(bootstrap, read_ledger)
+        else:
+            security = _security_of(options.ledger_command_config)
+            with_client_of(options.ledger_bootstrap, security, read_ledger)
     if options.positions_bootstrap is not None:
-        with_client(
+        with_client_of(
             options.positions_bootstrap,
+            _security_of(options.positions_command_config),
             lambda client: sources.read_committed_positions(scheme, client),
         )
     scheme.require_entries()
     return scheme
+
+
+def _security_of(config: ClientConfig | None) -> ClientSecurity | None:
+    if config is None:
+        return None
+    tell_warning(config)
+    return config.security
 
 
 def _plan(path: Path, options: SchemeOptions, bootstrap: Bootstrap, *, is_json: bool) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kgw.cli.shared.client import BOOTSTRAP
+from kgw.cli.shared.command_config import other_cluster_option
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import note, print_json, print_rows
 from kgw.types import printable
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.cli.shared.client import Bootstrap
+    from kgw.cli.shared.command_config import ClientConfig
     from kgw.migrate.plan import MigrationPlan
 
 _DAMAGE_TOLD = 5
@@ -38,6 +40,7 @@ _OPTIONS = (
         metavar="HOST:PORT",
         help="The server that has the ledger's topic.  [default: --bootstrap]",
     ),
+    other_cluster_option("--ledger-command-config", "--ledger-bootstrap"),
     click.option(
         "--positions",
         type=_PATH,
@@ -52,6 +55,7 @@ _OPTIONS = (
         metavar="HOST:PORT",
         help="Positions of groups: as the old gateway tells them, while it still runs.",
     ),
+    other_cluster_option("--positions-command-config", "--positions-bootstrap"),
     click.option("--strict", is_flag=True, help="Stop at the first entry that cannot be read."),
 )
 
@@ -62,8 +66,10 @@ class SchemeOptions(NamedTuple):
     ledger: tuple[Path, ...]
     ledger_topic: str | None
     ledger_bootstrap: Bootstrap | None
+    ledger_command_config: ClientConfig | None
     positions: tuple[Path, ...]
     positions_bootstrap: Bootstrap | None
+    positions_command_config: ClientConfig | None
     strict: bool
 
     def for_plan(self) -> dict[str, Any]:
@@ -94,6 +100,10 @@ def check_planning(path: Path, scheme: SchemeOptions) -> None:
     """
     if not scheme.ledger and scheme.ledger_topic is None:
         raise click.UsageError("say where the ledger is: --ledger or --ledger-topic")
+    for what in ("ledger", "positions"):
+        given = scheme._asdict()
+        if given[f"{what}_command_config"] and not given[f"{what}_bootstrap"]:
+            raise click.UsageError(f"--{what}-command-config needs --{what}-bootstrap")
     if path.exists():
         raise CommandError(f"{path} exists")
     if not path.parent.is_dir():

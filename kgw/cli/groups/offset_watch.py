@@ -71,8 +71,8 @@ def print_anomalies(
         )
     elif group or topic:
         note("None are known.")
-    if group or topic:
-        return  # kgw counts anomalies only for all groups together
+    if group or topic or answer["counted"] is None:
+        return  # kgw counts anomalies for all groups together, and tells only some users
     counted = [f"{number} {kind}" for kind, number in answer["counted"].items() if number]
     click.echo(f"since the start: {', '.join(counted) or 'none'}")
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kgw.cli.pipeline.archives import chosen_tables, new_archive, table_options
+from kgw.cli.pipeline.clusters import given_cluster
 from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
-from kgw.cli.shared.client import Bootstrap, delay_teller, plain_client_options, topics_option
+from kgw.cli.shared.client import Bootstrap, client_options, delay_teller, topics_option
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import (
     note,
@@ -99,7 +100,7 @@ _POLL_S = 1.0
 @table_options
 @click.option("--dry-run", is_flag=True, help="Say what would be archived; Spark is not started.")
 @spark_options
-@plain_client_options
+@client_options
 def archive(
     *,
     topics: tuple[str, ...],
@@ -129,11 +130,10 @@ def archive(
     """
     from kgw.pipeline.archive.units import Sizes
     from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
-    from kgw.pipeline.wire import WireClient
 
     if is_followed and dry_run:
         raise click.UsageError("--dry-run says what one run would do, --follow does not end")
-    address = ",".join(f"{host}:{port}" for host, port in bootstrap)
+    cluster = given_cluster(bootstrap)
     is_held = is_followed if is_held is None else is_held
     options = ArchiveOptions(
         accept_loss=accept_loss,
@@ -147,12 +147,12 @@ def archive(
         tables=chosen_tables(kinds, catalog),
     )
 
-    with WireClient(address, client_id="kgw-pipeline-archive", tell=delay_teller()) as wire:
+    with cluster.client(client_id="kgw-pipeline-archive", tell=delay_teller()) as wire:
 
         def job(runner: Runner, on_committed: Callable[[CommittedRange], None]) -> ArchiveJob:
             return ArchiveJob(
                 wire,
-                address,
+                cluster,
                 root,
                 runner,
                 options,

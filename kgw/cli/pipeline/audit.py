@@ -9,7 +9,8 @@ from uuid import UUID
 import click
 
 from kgw.cli.pipeline.archives import archive_option, chosen_topics, only_topics_option
-from kgw.cli.shared.client import Bootstrap, delay_teller, plain_client_options
+from kgw.cli.pipeline.clusters import given_cluster
+from kgw.cli.shared.client import Bootstrap, client_options, delay_teller
 from kgw.cli.shared.errors import ExitCode
 from kgw.cli.shared.output import note, print_json, print_rows
 from kgw.cli.shared.settings import watch_option
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from kgw.cli.pipeline.audit_live import LiveOptions
     from kgw.pipeline.archive.findings import AuditFinding
     from kgw.pipeline.arrow.decode import Decoded
+    from kgw.pipeline.cluster import Cluster
     from kgw.pipeline.wire import WireClient
 
 
@@ -67,7 +69,7 @@ if TYPE_CHECKING:
     help="Level 3: let the topic have offsets without a record, as compaction or a restore "
     "leaves them, also where it is not compacted now.",
 )
-@plain_client_options
+@client_options
 def audit_archive(
     *,
     root: Path | None,
@@ -90,7 +92,6 @@ def audit_archive(
     is found.
     """
     from kgw.cli.pipeline.audit_live import COUNTS, LiveOptions, audit_live
-    from kgw.pipeline.wire import WireClient
 
     live = LiveOptions(journals, state, watch_s)
     if any(live) and level < LIVE_LEVEL:
@@ -101,19 +102,19 @@ def audit_archive(
         )
     if root is None and level < LIVE_LEVEL:
         raise click.UsageError("say which archive: --archive")
-    address = ",".join(f"{host}:{port}" for host, port in bootstrap)
+    cluster = given_cluster(bootstrap)
     told: dict[str, Any] = {"archive": None if root is None else str(root), "level": level}
     rows: list[dict[str, Any]] = []
     findings: list[dict[str, Any]] = []
     failures: list[KgwError] = []
     if root is not None:
         rows, findings, failures = _audit_archive(
-            root, topics, level, address, allow_gaps=allow_gaps
+            root, topics, level, cluster, allow_gaps=allow_gaps
         )
         told["topics"] = rows
     acknowledged: list[dict[str, Any]] = []
     if level == LIVE_LEVEL:
-        with WireClient(address, client_id="kgw-pipeline-audit", tell=delay_teller()) as wire:
+        with cluster.client(client_id="kgw-pipeline-audit", tell=delay_teller()) as wire:
             found = audit_live(wire, _live_topics(root, topics, live), live)
         acknowledged = found.rows
         findings += [{"topic": topic, **_finding(one)} for topic, one in found.findings]
@@ -149,12 +150,11 @@ def _live_topics(root: Path | None, topics: tuple[str, ...], live: LiveOptions) 
 
 
 def _audit_archive(
-    root: Path, topics: tuple[str, ...], level: int, address: str, *, allow_gaps: bool
+    root: Path, topics: tuple[str, ...], level: int, cluster: Cluster, *, allow_gaps: bool
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[KgwError]]:
     """Return rows about the archive, its findings, and errors that left some parts unchecked."""
     from kgw.pipeline.archive.audit import audit
     from kgw.pipeline.archive.comparing import LEVEL
-    from kgw.pipeline.wire import WireClient
 
     threads = processors()
     rows: list[dict[str, Any]] = []
@@ -174,7 +174,7 @@ def _audit_archive(
             readable.append(topic_id)
             rows.append(_counts(generation, topic, topic_id))
         if level >= LEVEL and readable:
-            with WireClient(address, client_id="kgw-pipeline-audit", tell=delay_teller()) as wire:
+            with cluster.client(client_id="kgw-pipeline-audit", tell=delay_teller()) as wire:
                 compared = _compare(wire, root, topic, lives, readable, allow_gaps=allow_gaps)
                 try:
                     for one in compared:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from kgw.cli.pipeline.archives import archive_option, chosen_life, topic_id_option
+from kgw.cli.pipeline.clusters import given_cluster
 from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
 from kgw.cli.pipeline.transform import staging, transform_options
-from kgw.cli.shared.client import Bootstrap, delay_teller, plain_client_options
+from kgw.cli.shared.client import Bootstrap, client_options, delay_teller
 from kgw.cli.shared.output import note, print_json, print_result, print_rows, progress_bar
 from kgw.pipeline.archive.names import generation_directory
 from kgw.records.batch import Compression
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be written; Spark is not started.")
 @spark_options
-@plain_client_options
+@client_options
 @transform_options
 def backfill(
     *,
@@ -102,22 +103,21 @@ def backfill(
     from kgw.pipeline.jobs import backfill as append
     from kgw.pipeline.jobs import restore
     from kgw.pipeline.jobs.loading import LOADER_SETTING, begin, hand_over, settings_of
-    from kgw.pipeline.wire import WireClient
 
     if is_restore and job is not None:
         raise click.UsageError("a restore has no --job: the archive names it")
     if is_abandoned and (is_handed_over or dry_run):
         raise click.UsageError("--abandon writes nothing, and goes with --restore and --job alone")
     topic_id = chosen_life(root, topic, topic_id)
-    address = ",".join(f"{host}:{port}" for host, port in bootstrap)
+    cluster = given_cluster(bootstrap)
     generation = generation_directory(str(root), topic, topic_id)
     codec = Compression[compression.upper()]
     with (
-        WireClient(address, client_id="kgw-pipeline-backfill", tell=delay_teller()) as wire,
+        cluster.client(client_id="kgw-pipeline-backfill", tell=delay_teller()) as wire,
         ExitStack() as ending,
     ):
         if is_restore:
-            restored = restore.Restore(address, generation, topic_id, target, codec)
+            restored = restore.Restore(cluster, generation, topic_id, target, codec)
             loading = _Loading(
                 restored,
                 partial(restore.plan, wire, restored),
@@ -126,7 +126,7 @@ def backfill(
             name = str(topic_id)
         else:
             name = job or append.default_job(topic, target)
-            appended = append.Backfill(address, name, generation, topic_id, target, codec)
+            appended = append.Backfill(cluster, name, generation, topic_id, target, codec)
             if making is not None:
                 made = staging(wire, appended, topic, root, making, master)
                 appended = ending.enter_context(made)

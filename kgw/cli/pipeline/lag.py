@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kgw.cli.pipeline.archives import archive_option, chosen_topics, only_topics_option
+from kgw.cli.pipeline.clusters import given_cluster
 from kgw.cli.pipeline.lag_history import HistoryOptions, history
 from kgw.cli.pipeline.spark import spark_options
-from kgw.cli.shared.client import Bootstrap, plain_client_options, with_client
+from kgw.cli.shared.client import Bootstrap, client_options, with_client
 from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.cli.shared.output import clear_screen, print_json, print_json_line, print_rows
 from kgw.cli.shared.seeks import time_option
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     "--partitions", "is_by_partition", is_flag=True, help="--history: each partition for itself."
 )
 @spark_options
-@plain_client_options
+@client_options
 @click.pass_context
 def lag(
     ctx: click.Context,
@@ -90,8 +91,7 @@ def lag(
     )
     if is_history:
         _check_history(asked, groups, archive, is_check=is_check, watch_s=watch_s)
-        address = ",".join(f"{host}:{port}" for host, port in bootstrap)
-        history(address, asked, master, is_json=is_json)
+        history(given_cluster(bootstrap), asked, master, is_json=is_json)
         return ExitCode.OK
     if any(one is not None for one in asked[2:5]) or is_by_partition:
         raise click.UsageError("--since, --until, --bucket and --partitions belong to --history")

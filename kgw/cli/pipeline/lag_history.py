@@ -16,6 +16,7 @@ from kgw.pipeline.ranges import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kgw.pipeline.cluster import Cluster
     from kgw.pipeline.history import Counted, Histogram
     from kgw.pipeline.jobs.history import HistoryPlan
     from kgw.pipeline.master import Master
@@ -35,13 +36,12 @@ class HistoryOptions(NamedTuple):
     is_by_partition: bool
 
 
-def history(address: str, asked: HistoryOptions, master: Master, *, is_json: bool) -> None:
+def history(cluster: Cluster, asked: HistoryOptions, master: Master, *, is_json: bool) -> None:
     """Count records, and print the counts. Raises UsageError, PipelineError, ClientError."""
     from kgw.pipeline.history import filled, length_filled
     from kgw.pipeline.jobs.history import SPARK_OFFSETS, plan, run
-    from kgw.pipeline.wire import WireClient
 
-    with WireClient(address, client_id="kgw-pipeline-lag", tell=delay_teller()) as wire:
+    with cluster.client(client_id="kgw-pipeline-lag", tell=delay_teller()) as wire:
         planned = plan(
             wire,
             asked.topics,
@@ -55,7 +55,7 @@ def history(address: str, asked: HistoryOptions, master: Master, *, is_json: boo
         progress_bar(planned.length, "Counted") as advance,
     ):
         runner = spark if planned.length >= SPARK_OFFSETS else HereRunner()
-        counted = run(address, planned, runner, on_counted=advance)
+        counted = run(cluster, planned, runner, on_counted=advance)
     shown = _shown(counted, is_by_partition=asked.is_by_partition)
     bucket_ms = planned.window.bucket_ms
     # Check before making the rows: one record with a wrong time could give billions of rows.

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from kgw.cli.groups.migration_plan import check_planning, keep_plan, old_scheme_options
+from kgw.cli.pipeline.clusters import given_cluster, other_cluster
 from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
-from kgw.cli.shared.client import Bootstrap, plain_client_options
+from kgw.cli.shared.client import Bootstrap, client_options
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import note, progress_bar
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kgw.cli.groups.migration_plan import SchemeOptions
+    from kgw.cli.shared.command_config import ClientConfig
+    from kgw.pipeline.cluster import Cluster
     from kgw.pipeline.master import Master
 
 
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     "Spark's tasks must see it.  [default: the plan's directory]",
 )
 @spark_options
-@plain_client_options
+@client_options
 def migrate(
     *,
     plan_path: Path,
@@ -60,20 +63,20 @@ def migrate(
     from kgw.pipeline.jobs.migrate import MigrationPlanner, OldSources
 
     check_planning(plan_path, scheme)
-    address = _text(bootstrap)
+    cluster = given_cluster(bootstrap)
     old = OldSources(
         scheme.ledger,
         scheme.ledger_topic,
-        _text(scheme.ledger_bootstrap or bootstrap),
+        _other(scheme.ledger_bootstrap, scheme.ledger_command_config),
         scheme.positions,
-        _text(scheme.positions_bootstrap) if scheme.positions_bootstrap else None,
+        _other(scheme.positions_bootstrap, scheme.positions_command_config),
     )
     with (
         _directory(scratch or plan_path.parent) as directory,
         SparkWhenNeeded("kgw pipeline migrate", master) as runner,
     ):
         planner = MigrationPlanner(
-            address, runner, directory, is_strict=scheme.strict, progress=progress_bar
+            cluster, runner, directory, is_strict=scheme.strict, progress=progress_bar
         )
         try:
             plan = planner.plan(old, scheme.for_plan(), int(time.time() * 1000))
@@ -83,8 +86,8 @@ def migrate(
     keep_plan(plan_path, plan, is_json=is_json)
 
 
-def _text(bootstrap: Bootstrap) -> str:
-    return ",".join(f"{host}:{port}" for host, port in bootstrap)
+def _other(bootstrap: Bootstrap | None, config: ClientConfig | None) -> Cluster | None:
+    return None if bootstrap is None else other_cluster(bootstrap, config)
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from kgw.cli.pipeline.archives import (
     swept_files,
     topic_id_option,
 )
-from kgw.cli.shared.client import Bootstrap, delay_teller, numbers_option, plain_client_options
+from kgw.cli.pipeline.clusters import given_cluster
+from kgw.cli.shared.client import Bootstrap, client_options, delay_teller, numbers_option
 from kgw.cli.shared.errors import ExitCode
 from kgw.cli.shared.output import note, print_json, print_rows
 from kgw.cli.shared.settings import duration_option, size_option
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     help="With --log: keep what this group has not read; where it has committed nothing, all.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be removed.")
-@plain_client_options
+@client_options
 def retain(
     *,
     root: Path,
@@ -88,7 +89,6 @@ def retain(
     is named and the exit code is 1.
     """
     from kgw.pipeline.jobs.retain import RetentionLimits, plan, plan_log, run, run_log
-    from kgw.pipeline.wire import WireClient
 
     if before_offset is None and max_age_ms is None and max_bytes is None:
         raise click.UsageError("give --before-offset, --max-age or --max-bytes")
@@ -106,9 +106,9 @@ def retain(
         with ExitStack() as stack:
             planned = plan(life.log.read().coverage, limits, chosen)
             if is_log:
-                address = ",".join(f"{host}:{port}" for host, port in bootstrap)
+                cluster = given_cluster(bootstrap)
                 wire = stack.enter_context(
-                    WireClient(address, client_id="kgw-pipeline-retain", tell=delay_teller())
+                    cluster.client(client_id="kgw-pipeline-retain", tell=delay_teller())
                 )
                 # Ask the server before removing any file, so that a refusal comes first.
                 cuts = plan_log(wire, life, _ends(life, planned, chosen), groups)

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kgw.cli.pipeline.archives import archive_option
+from kgw.cli.pipeline.clusters import address_of
 from kgw.cli.pipeline.queries import check_decode_options, decode_options, told_in_one_line
 from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
-from kgw.cli.shared.client import Bootstrap, plain_client_options
+from kgw.cli.shared.client import Bootstrap, client_options
+from kgw.cli.shared.command_config import given_properties
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.output import note, print_columns, print_json, text_of
 from kgw.types import printable
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     help="How many rows are printed at most.",
 )
 @spark_options
-@plain_client_options
+@client_options
 def sql(
     *,
     query: str,
@@ -81,14 +83,21 @@ def sql(
         raise click.UsageError("--no-tail leaves nothing to query without --archive")
     if root is None and topic_ids:
         raise click.UsageError("--topic-id is for --archive")
-    address = ",".join(f"{host}:{port}" for host, port in bootstrap) if has_tail else None
+    address = address_of(bootstrap) if has_tail else None
+    properties = given_properties() if has_tail else None
     with SparkWhenNeeded("kgw pipeline sql", master) as spark:
         session = spark.session
         from kgw.pipeline.sql.tables import tables
 
         def ask() -> tuple[Tables, StructType, list[list[Any]]]:
             opened = tables(
-                session, address, archive=root, topic_ids=topic_ids, decode=decode, schema=schema
+                session,
+                address,
+                properties=properties,
+                archive=root,
+                topic_ids=topic_ids,
+                decode=decode,
+                schema=schema,
             )
             return (opened, *_answer(opened, query, schema, limit + 1))
 

@@ -1,4 +1,8 @@
-"""HTTP requests to a server's admin listener."""
+"""HTTP requests to a server's admin listener, over TLS if its address begins with https://.
+
+A request has the token of --token-file; without one, the user and the password of --command-config.
+A password is sent over TLS, or to this machine, and nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
+from kgw.cli.shared.command_config import kept_security
 from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.cli.shared.settings import FunctionT, parsed, with_variables_checked
 from kgw.config import ConfigError, parse_peer
-from kgw.config.listeners import format_address
+from kgw.config.listeners import format_address, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from http.client import HTTPConnection
+    from ssl import SSLContext
+
+    from kgw.client.security import ClientLogin
 
 TIMEOUT_S = 10.0
 SLOW_S = 1.0
@@ -21,16 +30,51 @@ _TOKEN_FILE = f"{__name__}.token_file"
 
 
 class Address(NamedTuple):
-    """The address of an admin listener, and the token for it."""
+    """The address of an admin listener, with the login of the command."""
 
     host: str
     port: int
     token: str = ""
+    is_https: bool = False
+    tls: SSLContext | None = None
+    """The trusted certificates; None: the certificates that the system trusts."""
+    login: ClientLogin | None = None
+
+    def __str__(self) -> str:
+        """Return the URL, without a secret."""
+        return f"http{'s' if self.is_https else ''}://{format_address(self.host, self.port)}"
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody on the way can read a password."""
+        return self.is_https or is_loopback(self.host)
+
+    @property
+    def authorization(self) -> str:
+        """The value of the header Authorization; "" for none."""
+        if self.token:
+            return f"Bearer {self.token}"
+        login = self.login
+        if login is None or login.is_token or not self.is_private:
+            return ""
+        from base64 import b64encode
+
+        return f"Basic {b64encode(f'{login.user}:{login.password}'.encode()).decode()}"
+
+    def connect(self) -> HTTPConnection:
+        """Return a connection, which is made at its first request."""
+        from http.client import HTTPConnection, HTTPSConnection
+
+        if not self.is_https:
+            return HTTPConnection(self.host, self.port, timeout=TIMEOUT_S)
+        return HTTPSConnection(self.host, self.port, timeout=TIMEOUT_S, context=self.tls)
 
 
 def parse_admin(text: str) -> Address:
-    """Parse `HOST:PORT`, with or without http:// before it."""
-    return Address(*parse_peer(text.removeprefix("http://").rstrip("/")))
+    """Parse `HOST:PORT`, with or without http:// or https:// before it."""
+    address = text.removeprefix("https://")
+    host, port = parse_peer(address.removeprefix("http://").rstrip("/"))
+    return Address(host, port, is_https=address != text)
 
 
 class AdminRefusedError(CommandError):
@@ -44,6 +88,9 @@ def _keep(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
 def _with_token(ctx: click.Context, param: click.Parameter, text: str | None) -> Address | None:
     address = cast("Address | None", parsed(parse_admin)(ctx, param, text))
     path = ctx.meta[_TOKEN_FILE]
+    security = kept_security(ctx)
+    if address is not None and security is not None:
+        address = address._replace(tls=security.tls, login=security.password_login)
     if address is None or path is None:
         return address
     from kgw.admin.token import read_token
@@ -73,7 +120,7 @@ def admin_option(function: FunctionT) -> FunctionT:
         show_envvar=True,
         metavar="HOST:PORT",
         help="The server's admin listener (kgw.admin.listeners), for what Kafka's protocol cannot "
-        "say.",
+        "say; with https:// before it over TLS.",
     )(function)
 
 
@@ -85,23 +132,23 @@ def get(address: Address | tuple[str, int], path: str, **parameters: object) -> 
     Raises AdminRefusedError if the request is refused; CommandError for no response, for another
     server than kgw, and for an error.
     """
-    from http.client import HTTPConnection, HTTPException
+    from http.client import HTTPException
     from json import loads
     from urllib.parse import urlencode
 
-    host, port, token = Address(*address)
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    asked = address if isinstance(address, Address) else Address(*address)
+    authorization = asked.authorization
+    headers = {"Authorization": authorization} if authorization else {}
     query = urlencode({name: value for name, value in parameters.items() if value is not None})
-    where = f"http://{format_address(host, port)}"
-    connection = HTTPConnection(host, port, timeout=TIMEOUT_S)
+    where = str(asked)
+    connection = asked.connect()
     try:
         with _telling(where):
             connection.request("GET", f"{path}?{query}" if query else path, headers=headers)
             response = connection.getresponse()
             value = loads(response.read())
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise CommandError(f"cannot ask {where}: {reason}", ExitCode.CANNOT_CONNECT) from None
+        raise _cannot_ask(asked, error) from None
     except (HTTPException, ValueError):
         raise CommandError(f"{where} is no admin listener of kgw") from None
     finally:
@@ -109,12 +156,35 @@ def get(address: Address | tuple[str, int], path: str, **parameters: object) -> 
     if not isinstance(value, dict):
         raise CommandError(f"{where} is no admin listener of kgw")
     if response.status == 401:
-        problem = "does not take the token" if token else "wants a token: --token-file"
-        raise CommandError(f"{where} {problem}", ExitCode.USAGE)
+        raise CommandError(f"{where} {_who_is_wanted(asked)}", ExitCode.USAGE)
     if response.status != 200:
-        kind = AdminRefusedError if response.status in {400, 404} else CommandError
+        kind = AdminRefusedError if response.status in {400, 403, 404} else CommandError
         raise kind(f"{where}: {value.get('error', response.status)}")
     return value
+
+
+def _cannot_ask(asked: Address, error: OSError) -> CommandError:
+    if asked.is_https:
+        from kgw.client.tls import is_tls_error, tls_failure
+
+        if is_tls_error(error):
+            problem = tls_failure(str(asked), error)
+            return CommandError(f"{problem} (--command-config)", ExitCode.CANNOT_CONNECT)
+    reason = error.strerror or str(error)
+    return CommandError(f"cannot ask {asked}: {reason}", ExitCode.CANNOT_CONNECT)
+
+
+def _who_is_wanted(asked: Address) -> str:
+    """Return why a server that wants to know its clients has refused a request."""
+    if asked.token:
+        return "does not take the token"
+    if asked.authorization:
+        return "does not take the user and the password of --command-config"
+    if asked.login is not None and asked.login.is_token:
+        return "wants a token of its own (--token-file) or a user, and no delegation token"
+    if asked.login is not None:
+        return "wants a login, and a password is sent to an address with https:// alone"
+    return "wants a token (--token-file), or a user with a password (--command-config)"
 
 
 @contextmanager

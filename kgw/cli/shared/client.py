@@ -20,6 +20,8 @@ from kgw.errors import KafkaError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from kgw.client import ClientSecurity
+
 ResultT = TypeVar("ResultT")
 Bootstrap = list[tuple[str, int]]
 
@@ -74,11 +76,6 @@ def client_options(command: FunctionT) -> FunctionT:
     return bootstrap_option(command_config_option(json_option()(command)))
 
 
-def plain_client_options(command: FunctionT) -> FunctionT:
-    """Add --bootstrap and --json to a command whose jobs connect in plain text only."""
-    return bootstrap_option(json_option()(command))
-
-
 def is_asked(*, yes: bool) -> bool:
     """Return whether the user is asked before data is lost."""
     return not yes and sys.stdin.isatty()
@@ -111,8 +108,16 @@ def with_client(
 
     Retries and slow requests are reported on standard error.
     """
+    return with_client_of(bootstrap, given_security(), action)
+
+
+def with_client_of(
+    bootstrap: Bootstrap,
+    security: ClientSecurity | None,
+    action: Callable[[AsyncClient], Awaitable[ResultT]],
+) -> ResultT:
+    """Do the same at another cluster than that of --bootstrap."""
     delays = Delays(delay_teller())
-    security = given_security()
 
     async def run() -> ResultT:
         async with AsyncClient(

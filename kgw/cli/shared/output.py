@@ -19,14 +19,29 @@ def print_json(value: object) -> None:
     """Print a JSON document, indented."""
     from json import dumps
 
-    click.echo(dumps(value, indent=2, ensure_ascii=False))
+    click.echo(_visible(dumps(value, indent=2, ensure_ascii=False)))
 
 
 def print_json_line(value: object) -> None:
     """Print a JSON document on one line, for streams of documents."""
     from json import dumps
 
-    click.echo(dumps(value, ensure_ascii=False, separators=(",", ":")))
+    click.echo(_visible(dumps(value, ensure_ascii=False, separators=(",", ":"))))
+
+
+def _visible(document: str) -> str:
+    """Return a JSON document without characters that a terminal would execute.
+
+    JSON itself demands an escape for characters below U+0020 alone: a group may have another one in
+    its id, such as U+009B, which begins a command of some terminals.
+    """
+    if document.replace("\n", "").isprintable():
+        return document
+    from json import dumps
+
+    return "".join(
+        one if one == "\n" or one.isprintable() else dumps(one)[1:-1] for one in document
+    )
 
 
 def print_rows(

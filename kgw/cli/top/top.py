@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kgw.cli.shared.admin_http import admin_option
+from kgw.cli.shared.command_config import command_config_option, given_security
 from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.cli.shared.output import print_json_line
 from kgw.cli.shared.settings import NumberRange, json_option
@@ -31,6 +32,7 @@ SNAPSHOT_ROWS = 20
     short_help="Watch a server.", context_settings={"default_map": {"admin": DEFAULT_ADMIN}}
 )
 @admin_option
+@command_config_option
 @click.option(
     "--interval",
     "interval_s",
@@ -53,6 +55,7 @@ def top(admin: Address, interval_s: float, once: bool, is_json: bool) -> None:
     """
     can_draw = sys.stdin.isatty() and sys.stdout.isatty() and not is_dumb()
     once = once or not (is_json or can_draw)
+    given_security()
     # For a single snapshot, ask for partitions twice at once: rates need both.
     asker = Asker(admin, rest=0 if once else REST)
     try:

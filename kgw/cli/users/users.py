@@ -135,7 +135,11 @@ def delete(
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:
-    """Delete a user, who can log in no more. A session that is open stays open."""
+    """Delete a user, who can log in no more. A session that is open stays open.
+
+    With the last password of a user, the delegation tokens that the user owns or has requested are
+    deleted, too.
+    """
     check_place(data_dir)
     confirm(f"the user {name}" + (f" for {mechanism}" if mechanism else ""), yes=yes)
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kgw.pipeline.archive.commit_log import CoverageSnapshot
     from kgw.pipeline.archive.coverage import Coverage
     from kgw.pipeline.archive.entry import Piece
+    from kgw.pipeline.cluster import Cluster
     from kgw.pipeline.jobs.running import Runner
     from kgw.pipeline.ranges import OffsetRange
     from kgw.pipeline.wire import WireClient
@@ -150,7 +151,7 @@ class ArchiveJob:
     def __init__(
         self,
         wire: WireClient,
-        bootstrap: str,
+        cluster: Cluster,
         root: Path,
         runner: Runner,
         options: ArchiveOptions,
@@ -159,12 +160,12 @@ class ArchiveJob:
         on_committed: Callable[[CommittedRange], None] = lambda _: None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`wire` is for the driver; tasks connect to `bootstrap` on their own.
+        """`wire` is for the driver; tasks connect to `cluster` on their own.
 
         `tell` is called with one-line messages for the user.
         """
         self._wire = wire
-        self._bootstrap = bootstrap
+        self._cluster = cluster
         # Make the path absolute: tasks may have other working directories.
         self._root = root.absolute()
         self._runner = runner
@@ -365,7 +366,7 @@ class ArchiveJob:
         )
         most_bytes = _LARGE_UNIT * self._options.sizes.file_bytes
         settings = UnitSettings(
-            self._bootstrap,
+            self._cluster,
             generation,
             summary.topic_id,
             Reading(

@@ -13,7 +13,6 @@ from kgw.pipeline.errors import (
     PipelineError,
     TopicChangedError,
 )
-from kgw.pipeline.wire import WireClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,8 +22,9 @@ if TYPE_CHECKING:
     from kgw.pipeline.archive.entry import Piece
     from kgw.pipeline.archive.units import Sizes
     from kgw.pipeline.arrow.decode import Decoded
+    from kgw.pipeline.cluster import Cluster
     from kgw.pipeline.ranges import OffsetRange
-    from kgw.pipeline.wire import Reading
+    from kgw.pipeline.wire import Reading, WireClient
 
 MAX_GAPS: Final = 1000
 """Each accepted gap ends a file. A response with more gaps than this comes from a compacted
@@ -34,7 +34,7 @@ topic."""
 class UnitSettings(NamedTuple):
     """The settings that all units of a job share."""
 
-    bootstrap: str
+    cluster: Cluster
     generation: Path
     topic_id: UUID
     reading: Reading
@@ -97,7 +97,7 @@ def archive_range(settings: UnitSettings, wanted: OffsetRange) -> Archived:
     """
     check_seen(settings.generation)
     unit = Unit(settings.topic_id, wanted.partition, wanted.first, wanted.end)
-    with WireClient(settings.bootstrap) as wire:
+    with settings.cluster.client() as wire:
         reader = _Reader(wire, settings, wanted)
         pieces = write_unit(
             settings.generation,

@@ -18,7 +18,6 @@ from kgw.pipeline.archive.shared import check_seen
 from kgw.pipeline.arrow.encode import encode_batches
 from kgw.pipeline.jobs.loading import LoadProgress, is_loading, settings_of
 from kgw.pipeline.jobs.loops import GROUP_PREFIX, check_no_loop
-from kgw.pipeline.wire import WireClient
 from kgw.records.batch import Compression
 
 if TYPE_CHECKING:
@@ -30,8 +29,10 @@ if TYPE_CHECKING:
 
     from kgw.client import TransactionalProducer
     from kgw.pipeline.archive.coverage import PartitionCoverage
+    from kgw.pipeline.cluster import Cluster
     from kgw.pipeline.jobs.loading import LoadingJob
     from kgw.pipeline.jobs.running import Runner
+    from kgw.pipeline.wire import WireClient
 
 TRANSACTION_BYTES: Final = 32 << 20
 _BATCH_BYTES: Final = 512 << 10
@@ -42,7 +43,7 @@ _COLUMNS: Final = frozenset({"key", "value", "headers", "timestamp_ms"})
 class Backfill(NamedTuple):
     """The settings of a job. A later job with the same name continues this one."""
 
-    bootstrap: str
+    cluster: Cluster
     job: str
     generation: Path
     topic_id: UUID
@@ -156,7 +157,7 @@ def backfill_partition(backfill: Backfill, partition: int) -> WrittenPartition:
     source: Iterator[pa.RecordBatch] = iter(())
     expected = -1
     records = 0
-    with WireClient(backfill.bootstrap) as wire:
+    with backfill.cluster.client() as wire:
         transactions = TransactionalClient(wire.client)
         while True:
             # The new producer fences an earlier attempt and aborts its open transaction. Read the

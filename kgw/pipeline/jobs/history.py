@@ -22,14 +22,16 @@ from kgw.pipeline.history import (
     together,
 )
 from kgw.pipeline.ranges import OffsetRange, TopicPartition, cut_ranges
-from kgw.pipeline.wire import Reading, WireClient
+from kgw.pipeline.wire import Reading
 from kgw.records.errors import RecordError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kgw.offsets.reader import FoundRecord
+    from kgw.pipeline.cluster import Cluster
     from kgw.pipeline.jobs.running import Runner
+    from kgw.pipeline.wire import WireClient
 
 SPARK_OFFSETS: Final = 20_000_000
 """For fewer offsets, it is not worth starting Spark."""
@@ -112,7 +114,7 @@ def plan(
 
 
 def run(
-    bootstrap: str,
+    cluster: Cluster,
     planned: HistoryPlan,
     runner: Runner,
     *,
@@ -132,17 +134,17 @@ def run(
         )
     ]
     counted: dict[TopicPartition, list[Histogram]] = defaultdict(list)
-    for unit, histogram in runner.run(units, partial(count_unit, bootstrap, planned.window)):
+    for unit, histogram in runner.run(units, partial(count_unit, cluster, planned.window)):
         counted[unit.wanted.key].append(histogram)
         on_counted(unit.wanted.length)
     return {key: together(counted[key]) for key in starts}
 
 
-def count_unit(bootstrap: str, window: TimeWindow, unit: HistoryUnit) -> Histogram:
+def count_unit(cluster: Cluster, window: TimeWindow, unit: HistoryUnit) -> Histogram:
     """Count the records of a range, in a task. Raises PipelineError, ClientError."""
     wanted = unit.wanted
     counted = []
-    with WireClient(bootstrap, client_id="kgw-pipeline-lag") as wire:
+    with cluster.client(client_id="kgw-pipeline-lag") as wire:
         for piece in wire.pieces(wanted, _READING):
             try:
                 headers = read_batch_headers(

@@ -33,7 +33,6 @@ from kgw.pipeline.migration.units import (
     read_topic,
 )
 from kgw.pipeline.ranges import LEAST_PIECE, OffsetRange, cut_ranges
-from kgw.pipeline.wire import WireClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
     from kgw.migrate.plan import MigrationPlan, TargetPartition
     from kgw.migrate.sources import TopicPartition
+    from kgw.pipeline.cluster import Cluster
     from kgw.pipeline.jobs.running import ResultT, Runner, UnitT
     from kgw.pipeline.migration.columns import Stored
     from kgw.pipeline.migration.units import ReadEntries
@@ -57,14 +57,14 @@ MAX_UNIT_OFFSETS: Final = 1_000_000
 class OldSources(NamedTuple):
     """The sources of old entries and positions, as for `kgw migrate offsets`.
 
-    Servers are host:port.
+    Without `ledger_cluster` the ledger's topic is in the cluster of the planner.
     """
 
     ledgers: Sequence[Path] = ()
     ledger_topic: str | None = None
-    ledger_bootstrap: str = ""
+    ledger_cluster: Cluster | None = None
     positions: Sequence[Path] = ()
-    positions_bootstrap: str | None = None
+    positions_cluster: Cluster | None = None
 
 
 @contextmanager
@@ -78,7 +78,7 @@ class MigrationPlanner:
 
     def __init__(
         self,
-        bootstrap: str,
+        cluster: Cluster,
         runner: Runner,
         scratch: Path,
         *,
@@ -92,7 +92,7 @@ class MigrationPlanner:
         `progress` takes a number of units and the name of a step, and returns a context manager
         whose value is a function that counts finished units.
         """
-        self._bootstrap = bootstrap
+        self._cluster = cluster
         self._runner = runner
         self._scratch = scratch
         self._unit_bytes = unit_bytes
@@ -110,15 +110,15 @@ class MigrationPlanner:
         self._read_files(old.ledgers)
         read_position_paths(scheme, old.positions)
         if old.ledger_topic is not None:
-            self._read_topic(old.ledger_bootstrap, old.ledger_topic)
-        if old.positions_bootstrap is not None:
-            with WireClient(old.positions_bootstrap) as wire:
+            self._read_topic(old.ledger_cluster or self._cluster, old.ledger_topic)
+        if old.positions_cluster is not None:
+            with old.positions_cluster.client() as wire:
                 wire.call(read_committed_positions(scheme, wire.client))
         # The entries themselves are in files; only the keys are needed, to know which partitions
         # have entries.
         scheme.entries = {key: Entries() for key in self._entries}
         scheme.require_entries()
-        with WireClient(self._bootstrap) as wire:
+        with self._cluster.client() as wire:
             places = wire.call(find_target_partitions(wire.client, scheme))
         records = self._read_records(places.found.values())
         units = [
@@ -150,8 +150,8 @@ class MigrationPlanner:
                     lines += damage.lines
                 self._scheme.take_damage(first, damage.total)
 
-    def _read_topic(self, bootstrap: str, topic: str) -> None:
-        with WireClient(bootstrap) as wire:
+    def _read_topic(self, cluster: Cluster, topic: str) -> None:
+        with cluster.client() as wire:
             described = wire.call(wire.client.topic(topic))
             bounds = wire.bounds(topic, [one.partition for one in described.partitions])
         whole = {
@@ -159,13 +159,13 @@ class MigrationPlanner:
             for partition, ends in sorted(bounds.items())
         }
         units = self._cut(whole.values())
-        work = partial(read_topic, self._scratch, bootstrap)
+        work = partial(read_topic, self._scratch, cluster)
         read: dict[int, list[ReadEntries | None]] = defaultdict(list)
         for unit, found in self._in_order("Ledger topic", units, work):
             read[unit.partition].append(found)
         # To find the end of the damage, and count it once, read the whole partition in one unit.
         damaged = [whole[partition] for partition, found in read.items() if None in found]
-        again = partial(read_damaged_topic, self._scratch, bootstrap)
+        again = partial(read_damaged_topic, self._scratch, cluster)
         for unit, mended in self._in_order("Ledger topic, again", damaged, again):
             read[unit.partition] = [mended]
         for _, results in sorted(read.items()):
@@ -182,7 +182,7 @@ class MigrationPlanner:
             for topic, partition, topic_id, start, end in places
         ]
         records: dict[TopicPartition, list[Stored]] = defaultdict(list)
-        work = partial(read_records, self._scratch, self._bootstrap)
+        work = partial(read_records, self._scratch, self._cluster)
         for unit, stored in self._in_order("Records", self._cut(ranges), work):
             records[unit.topic, unit.partition].append(stored)
         return records

@@ -25,7 +25,6 @@ from kgw.pipeline.arrow.columns import SCHEMA
 from kgw.pipeline.arrow.encode import encode_at_offsets
 from kgw.pipeline.jobs.backfill import WrittenPartition, archived_partitions, write_left
 from kgw.pipeline.jobs.loading import LoadProgress, is_loading, settings_of
-from kgw.pipeline.wire import WireClient
 from kgw.records.batch import Compression
 
 if TYPE_CHECKING:
@@ -38,7 +37,9 @@ if TYPE_CHECKING:
     from kgw.offsets.ranges import OffsetBounds
     from kgw.pipeline.archive.coverage import PartitionCoverage
     from kgw.pipeline.arrow.encode import EncodedBatch
+    from kgw.pipeline.cluster import Cluster
     from kgw.pipeline.jobs.running import Runner
+    from kgw.pipeline.wire import WireClient
 
 _BATCH_BYTES: Final = 512 << 10
 _IN_FLIGHT: Final = 8
@@ -54,7 +55,7 @@ _EMPTY: Final = pa.RecordBatch.from_pylist(
 class Restore(NamedTuple):
     """The settings of a job. A later job with the same archive and topic continues this one."""
 
-    bootstrap: str
+    cluster: Cluster
     generation: Path
     topic_id: UUID
     """The id of the archived topic."""
@@ -134,7 +135,7 @@ def restore_partition(restore: Restore, partition: int) -> WrittenPartition:
     covered = coverage.partitions[partition]
     records = tries = 0
     before = -1
-    with WireClient(restore.bootstrap) as wire:
+    with restore.cluster.client() as wire:
         while True:
             bounds = wire.bounds(restore.target, [partition])[partition]
             if _position(bounds, covered.start) >= covered.next:

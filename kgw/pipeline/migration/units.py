@@ -28,7 +28,6 @@ from kgw.migrate.sources import (
 from kgw.offsets.ranges import DamagedRangeError
 from kgw.pipeline.errors import DamagedRecordsError, DataLossError, PipelineError
 from kgw.pipeline.migration.columns import Stored, load_entries, load_records, store
-from kgw.pipeline.wire import WireClient
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from kgw.client import AsyncClient
     from kgw.migrate.plan import FoundPartition, TargetPartition
     from kgw.migrate.sources import TopicPartition, UnreadableData
+    from kgw.pipeline.cluster import Cluster
     from kgw.pipeline.ranges import OffsetRange
 
 CLIENT_ID: Final = "kgw-pipeline-migrate"
@@ -111,13 +111,13 @@ def read_files(scratch: Path, unit: FileUnit) -> ReadEntries:
     return _stored(scratch, scheme, tuple(found))
 
 
-def read_topic(scratch: Path, bootstrap: str, unit: OffsetRange) -> ReadEntries | None:
+def read_topic(scratch: Path, cluster: Cluster, unit: OffsetRange) -> ReadEntries | None:
     """Store the entries of a range of the ledger's topic; None if stored batches are damaged.
 
     Raises ClientError, PipelineError.
     """
     scheme = OldScheme()
-    with WireClient(bootstrap, client_id=CLIENT_ID) as wire:
+    with cluster.client(client_id=CLIENT_ID) as wire:
         try:
             for decoded in wire.decoded(unit, columns=("offset", "key", "value")):
                 for rows in _slices(decoded.batch):
@@ -132,7 +132,7 @@ def read_topic(scratch: Path, bootstrap: str, unit: OffsetRange) -> ReadEntries 
     return _stored(scratch, scheme, (PartDamage(scheme.damage, scheme.damage_count),))
 
 
-def read_damaged_topic(scratch: Path, bootstrap: str, unit: OffsetRange) -> ReadEntries:
+def read_damaged_topic(scratch: Path, cluster: Cluster, unit: OffsetRange) -> ReadEntries:
     """Store the entries of a whole partition of the ledger's topic; skip damaged batches.
 
     Raises ClientError, PipelineError.
@@ -143,7 +143,7 @@ def read_damaged_topic(scratch: Path, bootstrap: str, unit: OffsetRange) -> Read
         reader = WireReader(client, await client.topic(unit.topic))
         await read_ledger_partition(scheme, reader, unit.partition, unit.first, unit.end)
 
-    with WireClient(bootstrap, client_id=CLIENT_ID) as wire:
+    with cluster.client(client_id=CLIENT_ID) as wire:
         try:
             wire.call(read(wire.client))
         except DamagedRangeError as error:
@@ -151,13 +151,13 @@ def read_damaged_topic(scratch: Path, bootstrap: str, unit: OffsetRange) -> Read
     return _stored(scratch, scheme, (PartDamage(scheme.damage, scheme.damage_count),))
 
 
-def read_records(scratch: Path, bootstrap: str, unit: OffsetRange) -> Stored:
+def read_records(scratch: Path, cluster: Cluster, unit: OffsetRange) -> Stored:
     """Store those fields of a range's records that matching needs.
 
     Raises ClientError, PipelineError.
     """
     records = Records()
-    with WireClient(bootstrap, client_id=CLIENT_ID) as wire:
+    with cluster.client(client_id=CLIENT_ID) as wire:
         try:
             for decoded in wire.decoded(unit, columns=("offset", "timestamp_ms", "key", "value")):
                 for rows in _slices(decoded.batch):

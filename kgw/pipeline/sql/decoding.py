@@ -14,13 +14,14 @@ from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.errors import OptionError, PipelineError
 from kgw.pipeline.spark_errors import in_one_line, quiet
 from kgw.pipeline.sql.columns import ERROR, SYSTEM
-from kgw.pipeline.wire import Reading, WireClient
+from kgw.pipeline.wire import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from kgw.pipeline.cluster import Cluster
     from kgw.pipeline.sql.snapshot import Extent, TableSnapshot
 
 SAMPLE: Final = 1000
@@ -60,7 +61,9 @@ def given_fields(text: str) -> Fields:
     return fields
 
 
-def inferred_fields(spark: SparkSession, snapshot: TableSnapshot, bootstrap: str | None) -> Fields:
+def inferred_fields(
+    spark: SparkSession, snapshot: TableSnapshot, cluster: Cluster | None
+) -> Fields:
     """Infer the columns from JSON objects among the first records of each partition.
 
     Raises PipelineError if there are none; ClientError.
@@ -68,7 +71,7 @@ def inferred_fields(spark: SparkSession, snapshot: TableSnapshot, bootstrap: str
     texts = [
         text
         for extent in snapshot.extents
-        for value in islice(_values(snapshot, extent, bootstrap), SAMPLE)
+        for value in islice(_values(snapshot, extent, cluster), SAMPLE)
         if (text := _object(value)) is not None
     ]
     told = f"among the first {SAMPLE} records of each partition of topic {snapshot.topic}"
@@ -118,7 +121,7 @@ def _quoted(name: str) -> str:
 
 
 def _values(
-    snapshot: TableSnapshot, extent: Extent, bootstrap: str | None
+    snapshot: TableSnapshot, extent: Extent, cluster: Cluster | None
 ) -> Iterator[bytes | None]:
     """Yield a partition's values from its first record on, from the archive, then the log."""
     wanted = frozenset({"value"})
@@ -129,8 +132,8 @@ def _values(
         ):
             yield from batch.column("value").to_pylist()
     for one in snapshot.ranges:
-        if one.partition == extent.partition and bootstrap is not None:
-            with WireClient(bootstrap, client_id="kgw-pipeline-sql") as wire:
+        if one.partition == extent.partition and cluster is not None:
+            with cluster.client(client_id="kgw-pipeline-sql") as wire:
                 for decoded in wire.decoded(one, columns=wanted, reading=_SAMPLE_READING):
                     yield from decoded.batch.column("value").to_pylist()
 

@@ -14,6 +14,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from kgw.pipeline.archive.archived_topics import archived_topic_ids, archived_topics
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.classic import check_classic
+from kgw.pipeline.cluster import Cluster
 from kgw.pipeline.errors import OptionError
 from kgw.pipeline.spark_errors import quiet
 from kgw.pipeline.sql.columns import MARK, UNDECODED, check_decoding, of_system, shown
@@ -24,7 +25,6 @@ from kgw.pipeline.sql.decoding import (
 )
 from kgw.pipeline.sql.snapshot import TableSnapshot, look
 from kgw.pipeline.sql.tail import SPARK_SCHEMA, tail_frame
-from kgw.pipeline.wire import WireClient, parse_bootstrap
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -44,6 +44,7 @@ def tables(
     spark: SparkSession,
     bootstrap: str | None = None,
     *,
+    properties: Mapping[str, str] | None = None,
     archive: Path | str | None = None,
     topic_ids: Collection[UUID] = (),
     decode: str | None = None,
@@ -52,16 +53,19 @@ def tables(
     """Return topics as tables: the archive's records, and later ones from the log at `bootstrap`.
 
     Without `bootstrap`, tables have only archived records; without `archive`, only those in the
-    log. `topic_ids` selects topic ids if the archive has several for one topic. With
-    `decode="json"`, the fields of JSON values become columns. `schema` gives these fields, such as
-    `id INT, name STRING`, for all topics or as a mapping by topic; otherwise they are inferred from
-    the first records. Raises OptionError, ArchiveError.
+    log. `properties` are those of Kafka's clients for TLS and the login. `topic_ids` selects topic
+    ids if the archive has several for one topic. With `decode="json"`, the fields of JSON values
+    become columns. `schema` gives these fields, such as `id INT, name STRING`, for all topics or as
+    a mapping by topic; otherwise they are inferred from the first records. Raises OptionError,
+    ArchiveError.
     """
     check_classic(spark)
     if bootstrap is None and archive is None:
         raise OptionError("neither an archive nor a server is given: there is nothing to query")
+    cluster = None
     if bootstrap is not None:
-        parse_bootstrap(bootstrap)
+        cluster = Cluster(bootstrap, properties or {})
+        cluster.check()
     root = None if archive is None else Path(archive)
     check_decoding(decode)
     if schema is not None and decode is None:
@@ -76,7 +80,7 @@ def tables(
             raise ArchiveError(f"there is no archive of a topic with topic id {one}")
     return Tables(
         spark,
-        bootstrap,
+        cluster,
         root=root,
         topic_ids=tuple(topic_ids),
         is_decoded=decode is not None,
@@ -139,7 +143,7 @@ class Tables:
     def __init__(
         self,
         spark: SparkSession,
-        bootstrap: str | None,
+        cluster: Cluster | None,
         *,
         root: Path | None,
         topic_ids: tuple[UUID, ...],
@@ -155,7 +159,7 @@ class Tables:
         """The fixed offsets of each table, by topic."""
         self.notes: list[str] = []
         """Messages for the user about tables, e.g. about missing offsets."""
-        self._bootstrap = bootstrap
+        self._cluster = cluster
         self._root = root
         self._topic_ids = topic_ids
         self._is_decoded = is_decoded
@@ -254,9 +258,9 @@ class Tables:
             )
 
     def _look(self, topic: str) -> TableSnapshot:
-        if self._bootstrap is None:
+        if self._cluster is None:
             return look(topic, root=self._root, wire=None, topic_ids=self._topic_ids)
-        with WireClient(self._bootstrap, client_id="kgw-pipeline-sql") as wire:
+        with self._cluster.client(client_id="kgw-pipeline-sql") as wire:
             return look(topic, root=self._root, wire=wire, topic_ids=self._topic_ids)
 
     def _records(self, snapshot: TableSnapshot) -> DataFrame:
@@ -279,8 +283,8 @@ class Tables:
             frames.append(
                 archived.selectExpr("p as _partition", *names[1:], "'archive' as _source")
             )
-        if snapshot.ranges and self._bootstrap is not None:
-            tail = tail_frame(self.session, self._bootstrap, snapshot.ranges)
+        if snapshot.ranges and self._cluster is not None:
+            tail = tail_frame(self.session, self._cluster, snapshot.ranges)
             frames.append(tail.selectExpr("*", "'log' as _source"))
         if not frames:
             # createDataFrame would make this session the active one, and the user's later calls
@@ -297,7 +301,7 @@ class Tables:
             given = given.get(snapshot.topic)
         if given is not None:
             return decoded_frame(frame, given_fields(given))
-        fields = inferred_fields(self.session, snapshot, self._bootstrap)
+        fields = inferred_fields(self.session, snapshot, self._cluster)
         if fields.left_out:
             self.notes.append(
                 f"topic {snapshot.topic}: fields {', '.join(fields.left_out)} are no columns, as "

@@ -23,9 +23,10 @@ from pyspark.sql.types import (
 )
 
 from kgw.pipeline.archive.columns import encode
+from kgw.pipeline.cluster import Cluster
 from kgw.pipeline.ranges import LEAST_PIECE, OffsetRange, cut_ranges
 from kgw.pipeline.source.schema import HEADERS_TYPE, slices
-from kgw.pipeline.wire import Reading, WireClient
+from kgw.pipeline.wire import Reading
 from kgw.types import TopicId
 
 if TYPE_CHECKING:
@@ -47,24 +48,27 @@ SPARK_SCHEMA: Final = StructType(
     ]
 )
 """The columns of an archive's files as Spark's types."""
+_PROPERTIES: Final = "secret.properties"
+"""The option with the cluster's properties. Spark shows no option with `secret` in its name."""
 _ARROW_SCHEMA: Final = to_arrow_schema(SPARK_SCHEMA)
 
 
-def tail_frame(spark: SparkSession, bootstrap: str, ranges: Sequence[OffsetRange]) -> DataFrame:
+def tail_frame(spark: SparkSession, cluster: Cluster, ranges: Sequence[OffsetRange]) -> DataFrame:
     """Return the committed records of these ranges."""
     spark.dataSource.register(RangesDataSource)
     pieces = cut_ranges(ranges, pieces=spark.sparkContext.defaultParallelism, least=LEAST_PIECE)
     told = [[*one[:4], one.topic_id.hex()] for one in pieces]
     return (
         spark.read.format(RangesDataSource.name())
-        .option("bootstrap", bootstrap)
+        .option("bootstrap", cluster.bootstrap)
+        .option(_PROPERTIES, json.dumps(dict(cluster.properties)))
         .option("ranges", json.dumps(told))
         .load()
     )
 
 
 class RangesDataSource(DataSource):
-    """Reads the ranges in the option `ranges` from the cluster in `bootstrap`."""
+    """Reads the ranges in the option `ranges` from a cluster."""
 
     @classmethod
     def name(cls) -> str:
@@ -77,14 +81,16 @@ class RangesDataSource(DataSource):
 
     def reader(self, schema: StructType) -> RangesReader:
         """Return the reader of the ranges."""
-        return RangesReader(self.options["bootstrap"], json.loads(self.options["ranges"]))
+        properties = json.loads(self.options[_PROPERTIES])
+        cluster = Cluster(self.options["bootstrap"], properties)
+        return RangesReader(cluster, json.loads(self.options["ranges"]))
 
 
 class RangesReader(DataSourceReader):
     """Reads each range in a task of its own."""
 
-    def __init__(self, bootstrap: str, ranges: list[list[Any]]) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, cluster: Cluster, ranges: list[list[Any]]) -> None:
+        self._cluster = cluster
         self._ranges = ranges
 
     def partitions(self) -> list[InputPartition]:
@@ -95,7 +101,7 @@ class RangesReader(DataSourceReader):
         """Yield one range's records. Raises ClientError, and the errors of `WireClient.decoded`."""
         topic, index, first, end, topic_id = partition.value
         wanted = OffsetRange(topic, index, first, end, TopicId(UUID(topic_id).bytes))
-        with WireClient(self._bootstrap, client_id="kgw-pipeline-sql") as wire:
+        with self._cluster.client(client_id="kgw-pipeline-sql") as wire:
             for decoded in wire.decoded(wanted, reading=Reading(read_committed=True)):
                 batch = encode(decoded.batch, index)
                 arrays = [

@@ -60,5 +60,7 @@ class DescribeDelegationTokenResponse(schema.Response, api_key=ApiKey.DESCRIBE_D
     """
 
     error_code: int = schema.int16()
-    tokens: list[DescribedDelegationToken] = schema.array(DescribedDelegationToken)
+    tokens: list[DescribedDelegationToken] = schema.array(
+        DescribedDelegationToken, may_be_encoded=True
+    )
     throttle_time_ms: int = schema.int32()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kgw.security.acls.binding import AclBinding, AclBindingFilter, check
+from kgw.security.acls.binding import AclBinding, check
 from kgw.security.acls.decision import SUPER_USER, Decision, Rule, decide_among, make_rule
 from kgw.security.acls.scope import Scope, ScopeKey, decide_for_any_among, scope_of, scopes_of
 from kgw.security.acls.terms import SUPPORTED_OPERATIONS, AclOperation, ResourceType
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 Question = tuple[Principal, str, AclOperation, ResourceType, str | None]
 """A resource name of None asks for any resource of the type."""
 
-_EVERY_RULE: Final = AclBindingFilter()
 _LONGEST_CACHED: Final = 400
 """A question with more characters is not cached: clients choose names. A topic has at most 249."""
 
@@ -46,9 +45,16 @@ class Authorizer:
         """The number of decisions in the cache."""
         return len(self._cache)
 
-    def bindings(self, acl_filter: AclBindingFilter = _EVERY_RULE) -> list[AclBinding]:
-        """Return the rules that the filter finds, in the order in which they were added."""
-        return [binding for binding in self._rules if acl_filter.matches(binding)]
+    def __len__(self) -> int:
+        """Return the number of rules."""
+        return len(self._rules)
+
+    def __contains__(self, binding: AclBinding) -> bool:
+        return binding in self._rules
+
+    def bindings(self) -> list[AclBinding]:
+        """Return all rules, in the order in which they were added."""
+        return [*self._rules]
 
     def add(self, bindings: Iterable[AclBinding]) -> list[AclBinding]:
         """Add rules, and return the rules that were not there.
@@ -81,17 +87,6 @@ class Authorizer:
         self._cache.clear()
         return removed
 
-    def is_allowed(
-        self,
-        principal: Principal,
-        host: str,
-        operation: AclOperation,
-        resource_type: ResourceType,
-        name: str,
-    ) -> bool:
-        """Return whether a client may perform an operation on a resource."""
-        return self.decide(principal, host, operation, resource_type, name).is_allowed
-
     def decide(
         self,
         principal: Principal,
@@ -111,12 +106,6 @@ class Authorizer:
             decision = decide_among(rules, operation)
             self._remember(question, decision)
         return decision
-
-    def is_allowed_for_any(
-        self, principal: Principal, host: str, operation: AclOperation, resource_type: ResourceType
-    ) -> bool:
-        """Return whether a client may perform an operation on some resource of a type."""
-        return self.decide_for_any(principal, host, operation, resource_type).is_allowed
 
     def decide_for_any(
         self, principal: Principal, host: str, operation: AclOperation, resource_type: ResourceType

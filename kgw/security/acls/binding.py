@@ -17,6 +17,9 @@ from kgw.security.principal import parse_principal
 WILDCARD: Final = "*"
 """As the name of a literal pattern: every name. As a host: every host."""
 
+LONGEST_TEXT: Final = 2_000
+"""Characters of a resource name, a principal or a host in a rule. All rules are in memory."""
+
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 _PATTERNS: Final = (PatternType.LITERAL, PatternType.PREFIXED)
 _PERMISSIONS: Final = (PermissionType.DENY, PermissionType.ALLOW)
@@ -118,7 +121,8 @@ def check(binding: AclBinding) -> None:
     """Raise ValueError for a rule that CreateAcls answers with INVALID_REQUEST.
 
     As Kafka's broker does, this accepts an operation that the resource type does not support, and
-    any text as the host. An empty principal name is refused here, not by Kafka: no client has it.
+    any text as the host. An empty principal name and long texts are refused here, not by Kafka: no
+    client has such a principal.
     """
     if binding.resource_type in {ResourceType.UNKNOWN, ResourceType.ANY}:
         raise ValueError(f"A rule cannot have the resource type {binding.resource_type.name}")
@@ -130,6 +134,10 @@ def check(binding: AclBinding) -> None:
         raise ValueError(f"A rule cannot have the permission type {binding.permission.name}")
     if not binding.resource_name:
         raise ValueError("The resource name is empty")
+    for what in ("resource_name", "principal", "host"):
+        if len(getattr(binding, what)) > LONGEST_TEXT:
+            text = what.replace("_", " ")
+            raise ValueError(f"The {text} has more than {LONGEST_TEXT} characters")
     if binding.resource_type is ResourceType.CLUSTER and binding.resource_name != CLUSTER_NAME:
         raise ValueError(f"The only resource of type CLUSTER is {CLUSTER_NAME}")
     try:

@@ -1,1 +1,1 @@
-"""Login with SASL: SCRAM, PLAIN and delegation tokens."""
+"""Login with SASL: SCRAM, PLAIN, OAUTHBEARER and delegation tokens."""

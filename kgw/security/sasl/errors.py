@@ -1,4 +1,4 @@
-"""The only error that a failed login raises. Pure."""
+"""The errors that a failed login raises. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,40 @@ class AuthenticationFailed(KafkaError):  # noqa: N818 - the name of Kafka's even
     that it could not decode, and logs print the context of an exception.
     """
 
-    def __init__(self, mechanism: str, reason: str, user: str | None = None) -> None:
+    def __init__(
+        self,
+        mechanism: str,
+        reason: str,
+        user: str | None = None,
+        *,
+        message: str | None = None,
+        is_logged: bool = False,
+    ) -> None:
+        """`is_logged` says that an earlier step of the same login has reported the failure."""
         super().__init__(
             ErrorCode.SASL_AUTHENTICATION_FAILED,
-            "Authentication failed during authentication due to invalid credentials "
+            message
+            or "Authentication failed during authentication due to invalid credentials "
             f"with SASL mechanism {mechanism}",
         )
         self.mechanism = mechanism
         self.reason = reason
         self.user = user
+        self.is_logged = is_logged
+
+
+class TooManyFailed(AuthenticationFailed):
+    """A login is refused because too many others have failed (`kgw.security.sasl.failed_logins`).
+
+    A login that has failed itself is answered with this error, too, if its network is beyond the
+    limit.
+    """
+
+    def __init__(
+        self, mechanism: str, reason: str = "too many logins have failed", user: str | None = None
+    ) -> None:
+        message = (
+            "Authentication failed: too many logins from this address have failed; try again in a "
+            f"minute (SASL mechanism {mechanism})"
+        )
+        super().__init__(mechanism, reason, user, message=message)

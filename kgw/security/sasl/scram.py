@@ -60,17 +60,20 @@ class ScramMechanism(Enum):
                 return one
         raise ValueError(f"{sasl_name!r} is no SCRAM mechanism")
 
+    @classmethod
+    def of_code(cls, code: int) -> ScramMechanism:
+        """Return the mechanism of a code. Raises ValueError."""
+        for one in cls:
+            if one.code == code:
+                return one
+        raise ValueError(f"there is no mechanism {code}")
+
     def sign(self, key: bytes, data: bytes) -> bytes:
         """Return the HMAC of the data."""
         return hmac.digest(key, data, self.hash_name)
 
     def hash(self, data: bytes) -> bytes:
         return hashlib.new(self.hash_name, data).digest()
-
-
-def mechanism_of_code(code: int) -> ScramMechanism | None:
-    """Return the mechanism that AlterUserScramCredentials means, or None."""
-    return next((one for one in ScramMechanism if one.code == code), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +198,9 @@ class FakeCredentials:
     A client learns salt and iterations of any user before it proves anything. An unknown user must
     therefore have both, and the same ones each time: they are made of a secret of the server and of
     the name. The salt has the form that Kafka's tools and `new_salt` give to salts. The iteration
-    count is one of `iterations`: the counts that the server's real users have. Raises ValueError
-    without a secret, or without counts that a credential may have.
+    count is one of `iterations`: the counts that the server's real users have. Delegation tokens
+    have the least count, and real tokens have the salt of a fake. Raises ValueError without a
+    secret, or without counts that a credential may have.
     """
 
     def __init__(self, secret: bytes, iterations: tuple[int, ...] = (MIN_ITERATIONS,)) -> None:
@@ -215,7 +219,7 @@ class FakeCredentials:
             _salt_of(seed[:_SALT_NUMBER_BYTES]),
             hmac.digest(self._secret, b"stored key\0" + name, mechanism.hash_name),
             hmac.digest(self._secret, b"server key\0" + name, mechanism.hash_name),
-            max(self._iterations, key=partial(self._weight, name)),
+            MIN_ITERATIONS if is_token else max(self._iterations, key=partial(self._weight, name)),
         )
 
     def _weight(self, name: bytes, iterations: int) -> bytes:
@@ -233,16 +237,17 @@ class _State(Enum):
 class ScramExchange:
     """One login: two messages of the client, each with an answer of the server.
 
-    `credential_for(user, is_token)` returns the credential of a user or of a delegation token, or
-    None. For None the exchange goes on with a fake credential, does the same work, and fails at the
-    end as it does for a wrong password. Any failure raises AuthenticationFailed and ends the
-    exchange; so does any message after the end.
+    `credential_for(user)` returns the credential of a user, or None. For None the exchange goes on
+    with a fake credential, does the same work, and fails at the end as it does for a wrong
+    password. So it does for each delegation token, unless `supply` is called before the final
+    message. Any failure raises AuthenticationFailed and ends the exchange; so does any message
+    after the end.
     """
 
     def __init__(
         self,
         mechanism: ScramMechanism,
-        credential_for: Callable[[str, bool], ScramCredential | None],
+        credential_for: Callable[[str], ScramCredential | None],
         fakes: FakeCredentials,
         random_bytes: Callable[[int], bytes],
     ) -> None:
@@ -270,6 +275,30 @@ class ScramExchange:
     def is_token(self) -> bool:
         """Whether `user` is the id of a token. Raises RuntimeError before the login succeeds."""
         return self._proved().is_token
+
+    @property
+    def claimed_token(self) -> str | None:
+        """The id of the delegation token that the client claims to know; None for a user.
+
+        Also None unless the final message is expected.
+        """
+        is_expected = self._state is _State.FINAL and self._first and self._first.is_token
+        return self._first.user if is_expected and self._first else None
+
+    @property
+    def salt(self) -> bytes:
+        """The salt that the client was sent. Raises RuntimeError before that."""
+        if self._credential is None:
+            raise RuntimeError("no salt was sent yet")
+        return self._credential.salt
+
+    def supply(self, credential: ScramCredential) -> None:
+        """Use the credential of the claimed token. Raises ValueError for one of another salt."""
+        sent = self._credential
+        if sent is None or (sent.salt, sent.iterations) != (credential.salt, credential.iterations):
+            raise ValueError("the client was sent another salt")
+        self._credential = credential
+        self._is_known = True
 
     def respond(self, message: bytes) -> bytes:
         """Return the answer to a message of the client. Raises AuthenticationFailed."""
@@ -301,7 +330,7 @@ class ScramExchange:
             )
         # The fake is made for each user, so that a known user costs the same.
         fake = self._fakes.credential(self._mechanism, first.user, first.is_token)
-        known = self._credential_for(first.user, first.is_token)
+        known = None if first.is_token else self._credential_for(first.user)
         self._is_known = known is not None
         self._credential = fake if known is None else known
         self._first = first

@@ -86,13 +86,18 @@ def server_certificate(options: TlsOptions, material: KeyMaterial) -> tuple[str,
     return f"{setting}: the certificate {_name(certificate)}", certificate.not_after_s
 
 
-def key_file_warning(setting: str, path: str, mode: int) -> str | None:
-    """Return a sentence about a file with a private key that other users can use; or None."""
-    if not mode & 0o077:
+def key_file_warning(setting: str, path: str, mode: int, *, owner: int, user: int) -> str | None:
+    """Return a sentence about a file with a private key that other users can use; or None.
+
+    `owner` is the user id of the file, `user` that of the server. A server can read a file of root
+    only through its group, as Kubernetes and systemd arrange it: then the group may read it.
+    """
+    is_given_by_root = owner == 0 != user
+    if not mode & (0o037 if is_given_by_root else 0o077):
         return None
     return (
         f"{setting}: {path} has a private key, and its mode {mode & 0o777:04o} opens it to other"
-        " users: set the mode to 0600."
+        f" users: set the mode to {'0640' if is_given_by_root else '0600'}."
     )
 
 

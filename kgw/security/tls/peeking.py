@@ -66,19 +66,14 @@ def _recognise_short(begin: bytes) -> Speech:
     return Speech.TOO_SHORT if could_be_frame or could_be_http else Speech.UNKNOWN
 
 
-def explain(first: bytes, *, has_tls: bool) -> str | None:
-    """Return a sentence about a client that speaks something else than its listener; or None."""
+def explain(first: bytes) -> str | None:
+    """Return a sentence about a client that speaks no Kafka at a listener without TLS; or None."""
     speech = recognise(first)
     if speech is Speech.HTTP:
         return "The client speaks HTTP, but this is a listener for Kafka's clients."
-    if speech is Speech.TLS and not has_tls:
+    if speech is Speech.TLS:
         return (
             "The client speaks TLS, but this listener has none: set security.protocol of the client"
             " to PLAINTEXT or SASL_PLAINTEXT."
-        )
-    if speech is Speech.KAFKA and has_tls:
-        return (
-            "The client does not speak TLS, but this listener does: set security.protocol of the"
-            " client to SSL or SASL_SSL."
         )
     return None

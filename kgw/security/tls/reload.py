@@ -19,6 +19,7 @@ from kgw.security.tls.keystores import (
     server_certificate,
     validity_warnings,
 )
+from kgw.security.tls.plain_keys import PlainKey, plain_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,21 +45,15 @@ Stamps = dict[str, FileStamp | None]
 
 
 class ReloadRule:
-    """Decides when to compare files, when to load them, and which problems to report. Pure."""
+    """Decides when to load files, and which problems to report. Pure."""
 
-    def __init__(
-        self, stamps: Mapping[str, FileStamp | None], now_s: float, every_s: float
-    ) -> None:
+    def __init__(self, stamps: Mapping[str, FileStamp | None]) -> None:
         """`stamps` are those of the loaded files, from before they were read."""
         self._loaded = dict(stamps)
-        self._every_s = every_s
         self._reported: str | None = None
-        self.next_look_s = now_s + every_s
-        """When to look at the files again."""
 
-    def must_load(self, stamps: Mapping[str, FileStamp | None], now_s: float) -> bool:
+    def must_load(self, stamps: Mapping[str, FileStamp | None]) -> bool:
         """Return whether the files differ from the loaded ones."""
-        self.next_look_s = now_s + self._every_s
         differ = dict(stamps) != self._loaded
         if not differ:
             self._reported = None
@@ -92,24 +87,25 @@ class Reload(NamedTuple):
     users can use."""
     expiry: CertificateExpiry | None = None
     """The end of the server's certificate in the context."""
+    key: PlainKey | None = None
+    """The private key and the certificates, for gRPC; only if the caller wants them."""
 
 
 class CertificateFiles:
     """The keystore and the truststore of one listener."""
 
-    def __init__(self, options: TlsOptions, now_s: float, every_s: float) -> None:
-        """Read the files for the first time. Raises TlsSettingError."""
+    def __init__(self, options: TlsOptions, now_s: float, *, with_key: bool = False) -> None:
+        """Read the files for the first time. Raises TlsSettingError.
+
+        `with_key`: the results have the private key, too.
+        """
         self._options = options
+        self._with_key = with_key
         stamps = stamps_of(options)
-        loaded = _load(options, now_s)
-        self._rule = ReloadRule(stamps, now_s, every_s)
+        loaded = _load(options, now_s, with_key=with_key)
+        self._rule = ReloadRule(stamps)
         self.first = loaded
         """The context from the files at the start."""
-
-    @property
-    def next_look_s(self) -> float:
-        """When to call `look` again."""
-        return self._rule.next_look_s
 
     def look(self, now_s: float, *, is_asked: bool = False) -> Reload:
         """Look whether the files have changed, and load them if so. Call it in a thread.
@@ -126,9 +122,9 @@ class CertificateFiles:
     def _look(self, now_s: float, *, is_asked: bool) -> Reload:
         # The stamps are read before the files, so that the next call notices a change in between.
         stamps = stamps_of(self._options)
-        if not self._rule.must_load(stamps, now_s) and not is_asked:
+        if not self._rule.must_load(stamps) and not is_asked:
             return Reload()
-        loaded = _load(self._options, now_s)
+        loaded = _load(self._options, now_s, with_key=self._with_key)
         self._rule.succeed(stamps)
         return loaded
 
@@ -156,25 +152,28 @@ def stamps_of(options: TlsOptions) -> Stamps:
     return stamps
 
 
-def _load(options: TlsOptions, now_s: float) -> Reload:
+def _load(options: TlsOptions, now_s: float, *, with_key: bool) -> Reload:
     material = read_key_material(options)
     context = context_from(options, material)
     warnings = validity_warnings(options, material, now_s) + _key_file_warnings(options)
     found = server_certificate(options, material)
     expiry = None if found is None else CertificateExpiry(*found)
-    return Reload(context, warnings=tuple(warnings), expiry=expiry)
+    key = plain_key(options, material) if with_key else None
+    return Reload(context, warnings=tuple(warnings), expiry=expiry, key=key)
 
 
 def _key_file_warnings(options: TlsOptions) -> list[str]:
     if not options.keystore_location:
         return []
     try:
-        mode = os.stat(options.keystore_location).st_mode  # noqa: PTH116 - as in `stamps_of`
+        status = os.stat(options.keystore_location)  # noqa: PTH116 - as in `stamps_of`
     except OSError:
         # It was removed after it had been read.
         return []
     setting = options.setting("keystore_location")
-    warning = key_file_warning(setting, options.keystore_location, mode)
+    warning = key_file_warning(
+        setting, options.keystore_location, status.st_mode, owner=status.st_uid, user=os.geteuid()
+    )
     return [] if warning is None else [warning]
 
 

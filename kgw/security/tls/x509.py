@@ -7,6 +7,7 @@ OpenSSL does not know. The tuples of Python's `ssl` have neither.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -17,7 +18,12 @@ _UTC_TIME: Final = 0x17
 _GENERALIZED_TIME: Final = 0x18
 _SEQUENCE: Final = 0x30
 _SET: Final = 0x31
+_OCTET_STRING: Final = 0x04
 _VERSION: Final = 0xA0
+_EXTENSIONS: Final = 0xA3
+_DNS_NAME: Final = 0x82
+_IP_ADDRESS: Final = 0x87
+_ALTERNATIVE_NAMES: Final = "2.5.29.17"
 
 _STRING_TAGS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E})
 """UTF8String, PrintableString, T61String, IA5String, GeneralString, BMPString.
@@ -52,6 +58,32 @@ class Certificate(NamedTuple):
     not_after_s: float
 
 
+class HostNames(NamedTuple):
+    """The hosts that a server's certificate is for: its subjectAltName."""
+
+    dns: tuple[str, ...]
+    """They may begin with `*.`."""
+    addresses: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return all of them, with commas."""
+        return ", ".join((*self.dns, *self.addresses)) or "no host"
+
+    def covers(self, host: str) -> bool:
+        """Return whether a client that connects to this host accepts the certificate (RFC 6125).
+
+        `*` stands for one whole label, the first. An IP address is compared with addresses alone.
+        """
+        try:
+            address = ip_address(host)
+        except ValueError:
+            wanted = host.lower().removesuffix(".")
+            rest = wanted.partition(".")[2]
+            names = {one.lower().removesuffix(".") for one in self.dns}
+            return wanted in names or ("." in rest and f"*.{rest}" in names)
+        return any(address == ip_address(one) for one in self.addresses)
+
+
 class _Element(NamedTuple):
     tag: int
     content: bytes
@@ -73,6 +105,29 @@ def read_certificate(der: bytes) -> Certificate:
     except StopIteration:
         raise ValueError("the certificate ends too early") from None
     return Certificate(issuer.encoded, subject.encoded, _time_s(not_before), _time_s(not_after))
+
+
+def read_host_names(der: bytes) -> HostNames:
+    """Return the hosts that a certificate is for. Raises ValueError if these bytes are none."""
+    (certificate,) = _elements(der)
+    signed = next(_children(certificate, _SEQUENCE), None)
+    if signed is None:
+        raise ValueError("the certificate ends too early")
+    dns: list[str] = []
+    addresses: list[str] = []
+    for field in _children(signed, _SEQUENCE):
+        for extensions in _children(field, _EXTENSIONS) if field.tag == _EXTENSIONS else ():
+            for extension in _children(extensions, _SEQUENCE):
+                identifier, *_, value = _children(extension, _SEQUENCE)
+                if _dotted(identifier) != _ALTERNATIVE_NAMES or value.tag != _OCTET_STRING:
+                    continue
+                (names,) = _elements(value.content)
+                for name in _children(names, _SEQUENCE):
+                    if name.tag == _DNS_NAME:
+                        dns.append(name.content.decode("ascii"))
+                    elif name.tag == _IP_ADDRESS:
+                        addresses.append(str(ip_address(name.content)))
+    return HostNames(tuple(dns), tuple(addresses))
 
 
 def distinguished_name(name: bytes) -> str:

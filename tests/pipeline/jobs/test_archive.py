@@ -83,7 +83,7 @@ def job(
     """Return a job that archives into a root."""
     return ArchiveJob(
         served.wire,
-        served.address,
+        served.cluster,
         root,
         runner or Backwards(),
         ArchiveOptions(**options),  # type: ignore[arg-type] # whichever a test names
@@ -466,7 +466,7 @@ def test_what_a_dead_run_has_left_is_removed(served: ServedTopics, tmp_path: Pat
     os.utime(file, (0, 0))
     later = ArchiveJob(
         served.wire,
-        served.address,
+        served.cluster,
         tmp_path,
         Backwards(),
         ArchiveOptions(),
@@ -771,7 +771,7 @@ def test_what_is_behind_the_end_of_a_log_is_not_declared_lost(
     assert described is not None
     topic_id = UUID(bytes=bytes(described.topic_id))
     reading = Reading(read_committed=True)
-    settings = UnitSettings(served.address, tmp_path, topic_id, reading, Sizes(), accept_loss=True)
+    settings = UnitSettings(served.cluster, tmp_path, topic_id, reading, Sizes(), accept_loss=True)
     # As if the log had gone to 20 when the range was planned.
     wanted = OffsetRange("shorter", 0, 0, 20, described.topic_id)
     refused = attempt_range(settings, wanted)
@@ -797,6 +797,6 @@ def test_an_archive_that_tasks_do_not_share_is_refused(
     assert 0 == archived(served, tmp_path, "not-shared")[0].next
 
     wanted = OffsetRange("not-shared", 0, 0, 100, TopicId(TOPIC_ID.bytes))
-    settings = UnitSettings(served.address, tmp_path / "absent", TOPIC_ID, Reading(), Sizes())
+    settings = UnitSettings(served.cluster, tmp_path / "absent", TOPIC_ID, Reading(), Sizes())
     with pytest.raises(ArchiveError, match=r"there is no .*/absent on .*: an archive is"):
         archive_range(settings, wanted)

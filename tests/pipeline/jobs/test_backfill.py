@@ -11,6 +11,7 @@ from kgw.client.admin import TOPIC
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.reading import read_range
+from kgw.pipeline.cluster import Cluster
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
 from kgw.pipeline.jobs.backfill import Backfill, backfill_partition, default_job, plan, run
 from kgw.pipeline.jobs.loading import LoadProgress
@@ -53,13 +54,13 @@ def archived(served: ServedTopics, root: Path, topic: str, target: str) -> Backf
             ),
         )
         ArchiveJob(
-            served.wire, served.address, root, Backwards(), ArchiveOptions(), now_ms=lambda: 0
+            served.wire, served.cluster, root, Backwards(), ArchiveOptions(), now_ms=lambda: 0
         ).run_once(topic)
     described = served.wire.find_topic(topic)
     assert described is not None
     topic_id = UUID(bytes=bytes(described.topic_id))
     generation = generation_directory(str(root), topic, topic_id)
-    return Backfill(served.address, topic, generation, topic_id, target, transaction_bytes=1)
+    return Backfill(served.cluster, topic, generation, topic_id, target, transaction_bytes=1)
 
 
 def records(served: ServedTopics, topic: str, partition: int) -> list[tuple[object, ...]]:
@@ -207,11 +208,16 @@ def test_a_position_that_is_refused_is_committed_again(kgw_broker: Broker, tmp_p
     kgw_broker.produce("source", ["a", "b", "c"])
     with WireClient(kgw_broker.bootstrap) as wire:
         archive = ArchiveJob(
-            wire, kgw_broker.bootstrap, tmp_path, Backwards(), ArchiveOptions(), now_ms=lambda: 0
+            wire,
+            Cluster(kgw_broker.bootstrap),
+            tmp_path,
+            Backwards(),
+            ArchiveOptions(),
+            now_ms=lambda: 0,
         )
         topic_id = archive.run_once("source").topic_id
         generation = generation_directory(str(tmp_path), "source", topic_id)
-        asked = Backfill(kgw_broker.bootstrap, "job", generation, topic_id, "target")
+        asked = Backfill(Cluster(kgw_broker.bootstrap), "job", generation, topic_id, "target")
         kgw_broker.faults.refuse(
             "TxnOffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=1, must_strike=True
         )

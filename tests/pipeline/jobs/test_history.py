@@ -27,7 +27,7 @@ def test_what_retention_takes_meanwhile_is_not_counted(served: ServedTopics) -> 
         served.number("events", {0: 10, 1: 10}, first=first)
     planned = plan(served.wire, ["events"], bucket_ms=10)
     served.wire.call(served.admin.delete_records("events", {0: 20, 1: 30}))
-    counted = run(served.address, planned, Backwards())
+    counted = run(served.cluster, planned, Backwards())
     assert {
         TopicPartition("events", 0): {20: 10},
         TopicPartition("events", 1): {},

@@ -35,11 +35,11 @@ def served() -> Iterator[ServedTopics]:
 def archive(served: ServedTopics, root: Path, topic: str, target: str) -> Backfill:
     """Archive what a topic holds; return how that is written to another."""
     job = ArchiveJob(
-        served.wire, served.address, root, Backwards(), ArchiveOptions(), now_ms=lambda: 0
+        served.wire, served.cluster, root, Backwards(), ArchiveOptions(), now_ms=lambda: 0
     )
     topic_id = job.run_once(topic).topic_id
     generation = generation_directory(str(root), topic, topic_id)
-    return Backfill(served.address, default_job(topic, target), generation, topic_id, target)
+    return Backfill(served.cluster, default_job(topic, target), generation, topic_id, target)
 
 
 def length(served: ServedTopics, topic: str) -> int:
@@ -98,7 +98,7 @@ def test_a_restore_into_the_own_topic_gives_it_no_record_twice(
         if count:
             served.number(topic, {0: count})
         asked = archive(served, tmp_path, topic, topic)
-        restored = Restore(served.address, asked.generation, asked.topic_id, topic)
+        restored = Restore(served.cluster, asked.generation, asked.topic_id, topic)
         if count:
             with pytest.raises(ArchiveError, match="full is not empty"):
                 plan_restore(served.wire, restored)

@@ -65,7 +65,7 @@ def whole(served: ServedTopics, old: OldSources, *, is_strict: bool = False) -> 
     async def plan(client: AsyncClient) -> MigrationPlan:
         if old.ledger_topic is not None:
             await read_ledger_topic(scheme, client, old.ledger_topic)
-        if old.positions_bootstrap is not None:
+        if old.positions_cluster is not None:
             await read_committed_positions(scheme, client)
         scheme.require_entries()
         return await make_plan(client, scheme, {"of": "a test"}, 17, lambda _: None)
@@ -83,7 +83,7 @@ def parts(
 ) -> MigrationPlan:
     """Plan in small parts, the last of which are done first, and each twice."""
     planner = MigrationPlanner(
-        served.address,
+        served.cluster,
         Twice(),
         scratch,
         is_strict=is_strict,
@@ -144,7 +144,7 @@ def test_a_ledger_topic_gives_the_plan_of_one_process(served: ServedTopics, tmp_
     publish(served, "ledger-us", entries[:7])
     served.produce("ledger-us", {0: [NewRecord(b"orders-us-0", b"no entry", 0)]})
     publish(served, "ledger-us", entries[7:])
-    old = old._replace(ledgers=(), ledger_topic="ledger-us", ledger_bootstrap=served.address)
+    old = old._replace(ledgers=(), ledger_topic="ledger-us", ledger_cluster=served.cluster)
     expected = whole(served, old)
     assert ["ledger-us-0@7"] == [one["place"] for one in expected["damage"]["first"]]
     assert json.dumps(expected) == json.dumps(parts(served, old, tmp_path))
@@ -210,7 +210,7 @@ def test_what_one_process_refuses_is_refused(served: ServedTopics, tmp_path: Pat
         (old._replace(ledgers=(export,)), True),
         (old._replace(ledgers=(array,)), False),
         (old._replace(ledgers=(nothing,)), False),
-        (old._replace(positions_bootstrap=served.address), False),
+        (old._replace(positions_cluster=served.cluster), False),
     ):
         with pytest.raises(MigrationError) as expected:
             whole(served, refused, is_strict=is_strict)

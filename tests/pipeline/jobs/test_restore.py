@@ -54,7 +54,7 @@ def served() -> Iterator[ServedTopics]:
 def archive(served: ServedTopics, root: Path, topic: str) -> None:
     """Archive what a topic has."""
     job = ArchiveJob(
-        served.wire, served.address, root, Backwards(), ArchiveOptions(), now_ms=lambda: 0
+        served.wire, served.cluster, root, Backwards(), ArchiveOptions(), now_ms=lambda: 0
     )
     job.run_once(topic)
 
@@ -86,7 +86,7 @@ def archived(served: ServedTopics, root: Path, topic: str) -> Restore:
     assert described is not None
     topic_id = UUID(bytes=bytes(described.topic_id))
     generation = generation_directory(str(root), topic, topic_id)
-    return Restore(served.address, generation, topic_id, f"{topic}-again")
+    return Restore(served.cluster, generation, topic_id, f"{topic}-again")
 
 
 def records(served: ServedTopics, topic: str, partition: int) -> list[tuple[object, ...]]:
@@ -259,7 +259,7 @@ def test_a_file_that_was_altered_is_refused(served: ServedTopics, tmp_path: Path
     """A record that it lacks would look like one that compaction removed."""
     asked = archived(served, tmp_path, "altered")
     appended = Backfill(
-        served.address, "altered", asked.generation, asked.topic_id, "altered-again"
+        served.cluster, "altered", asked.generation, asked.topic_id, "altered-again"
     )
     (path,) = (asked.generation / "p=00000").iterdir()
     pq.write_table(pq.read_table(path).slice(1), path)
@@ -313,7 +313,7 @@ def test_batches_that_are_refused_together_are_told_once(
     assert described is not None
     topic_id = UUID(bytes=bytes(described.topic_id))
     asked = Restore(
-        served.address,
+        served.cluster,
         generation_directory(str(tmp_path), "many", topic_id),
         topic_id,
         "many-again",
@@ -380,7 +380,7 @@ def test_an_append_is_handed_over(served: ServedTopics, tmp_path: Path) -> None:
     """Others wait until it is done; another job waits, too, and is told."""
     restored = archived(served, tmp_path, "appended")
     served.number("appended-again", {0: 1})
-    asked = Backfill(served.address, "job", restored.generation, restored.topic_id, restored.target)
+    asked = Backfill(served.cluster, "job", restored.generation, restored.topic_id, restored.target)
     begin(served.wire, asked)
     with pytest.raises(ArchiveError, match="is being loaded by another job, with new offsets"):
         append.plan(served.wire, asked._replace(job="another"))

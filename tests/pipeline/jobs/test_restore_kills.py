@@ -11,6 +11,7 @@ import pytest
 from kgw.client import AdminClient, AsyncClient, NewRecord, Producer
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.arrow.encode import encode_at_offsets
+from kgw.pipeline.cluster import Cluster
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
 from kgw.pipeline.jobs.loading import HandOff, begin, hand_over
 from kgw.pipeline.jobs.restore import Restore, plan, run
@@ -41,7 +42,9 @@ def archived(gateway: GatewayProcess, wire: WireClient, tmp_path: Path) -> Resto
     for topic in ("source", "again"):
         wire.call(admin.create_topic(topic, partitions=1))
     root = tmp_path / "archive"
-    job = ArchiveJob(wire, gateway.bootstrap, root, Backwards(), ArchiveOptions(), now_ms=lambda: 0)
+    job = ArchiveJob(
+        wire, Cluster(gateway.bootstrap), root, Backwards(), ArchiveOptions(), now_ms=lambda: 0
+    )
     # A file each time, and so a piece that is sent by itself.
     for _ in range(4):
         wire.call(send(wire.client, "source", COUNT // 4, value=b"v" * 200))
@@ -50,7 +53,7 @@ def archived(gateway: GatewayProcess, wire: WireClient, tmp_path: Path) -> Resto
     assert described is not None
     topic_id = UUID(bytes=bytes(described.topic_id))
     generation = generation_directory(str(root), "source", topic_id)
-    return Restore(gateway.bootstrap, generation, topic_id, "again")
+    return Restore(Cluster(gateway.bootstrap), generation, topic_id, "again")
 
 
 def end(wire: WireClient) -> int:
@@ -83,7 +86,7 @@ async def produce(bootstrap: str, topic: str, count: int) -> list[int]:
 
 def restoring(asked: Restore) -> None:
     """Restore, in a process of its own."""
-    with WireClient(asked.bootstrap) as wire:
+    with asked.cluster.client() as wire:
         run(wire, asked, Backwards())
 
 

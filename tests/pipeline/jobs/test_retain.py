@@ -201,7 +201,7 @@ def test_only_what_retention_removed_goes_from_the_topic(reason: str) -> None:
 def archived(served: ServedTopics, root: Path, topic: str) -> ArchivedTopic:
     """Archive a topic, and return its life."""
     job = ArchiveJob(
-        served.wire, served.address, root, Backwards(), ArchiveOptions(), now_ms=lambda: 0
+        served.wire, served.cluster, root, Backwards(), ArchiveOptions(), now_ms=lambda: 0
     )
     return ArchivedTopic(root, topic, job.run_once(topic).topic_id)
 

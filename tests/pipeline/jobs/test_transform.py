@@ -11,6 +11,7 @@ from kgw.pipeline.archive.coverage import Coverage, apply
 from kgw.pipeline.archive.entry import CommitLogEntry, decode_piece
 from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.arrow.columns import HEADERS_TYPE
+from kgw.pipeline.cluster import Cluster
 from kgw.pipeline.jobs.backfill import Backfill
 from kgw.pipeline.jobs.transform import Transform, staged, write_partitions
 
@@ -91,7 +92,7 @@ def test_a_partition_that_is_not_there_is_told(tmp_path: Path, target: int | Non
 def test_the_same_command_finds_its_rows_again(tmp_path: Path) -> None:
     """Another query, job or target has others."""
     transform = Transform("select 1", tmp_path, "t", TOPIC_ID, tmp_path)
-    backfill = Backfill("", "job", tmp_path, TOPIC_ID, "target")
+    backfill = Backfill(Cluster(""), "job", tmp_path, TOPIC_ID, "target")
     again = staged(transform, backfill)
     assert staged(transform, backfill) == again
     assert tmp_path / "target" / str(again.topic_id) == again.generation

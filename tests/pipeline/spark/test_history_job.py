@@ -21,6 +21,6 @@ def test_spark_counts_what_one_process_counts(spark: SparkSession, served: Serve
     served.number("counted", {0: 5000, 1: 7})
     served.number("counted", {0: 300, 2: 1}, first=5000)
     planned = plan(served.wire, ["counted"], bucket_ms=1000)
-    here = run(served.address, planned, HereRunner())
-    assert here == run(served.address, planned, SparkRunner(spark, "test"))
+    here = run(served.cluster, planned, HereRunner())
+    assert here == run(served.cluster, planned, SparkRunner(spark, "test"))
     assert 5308 == sum(one.records for histogram in here.values() for one in histogram.values())

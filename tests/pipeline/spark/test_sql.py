@@ -47,7 +47,7 @@ JSON_VALUES = (
 def archive(served: ServedTopics, root: Path, topic: str) -> None:
     """Archive what a topic has."""
     ArchiveJob(
-        served.wire, served.address, root, Backwards(), ArchiveOptions(), now_ms=lambda: 0
+        served.wire, served.cluster, root, Backwards(), ArchiveOptions(), now_ms=lambda: 0
     ).run_once(topic)
 
 
@@ -342,7 +342,7 @@ def test_a_query_is_not_written_to_what_it_reads(
     """Unless that is said to be meant."""
     topic_id = archived_topic_ids(root, "orders")[0]
     generation = generation_directory(str(root), "orders", topic_id)
-    asked = Backfill(served.address, "own", generation, topic_id, "orders")
+    asked = Backfill(served.cluster, "own", generation, topic_id, "orders")
     transform = Transform("select key, value from orders", root, "orders", topic_id, tmp_path)
     with pytest.raises(
         ArchiveError, match="the query reads topic orders, and topic orders is that"

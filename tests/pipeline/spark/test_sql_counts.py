@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from kgw.client import AdminClient, NewRecord, Producer
+from kgw.pipeline.cluster import Cluster
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
 from kgw.pipeline.jobs.archive_plan import RangeSelector
 from kgw.pipeline.sql.tables import tables
@@ -110,7 +111,7 @@ def test_counts_are_exact_while_records_come(spark: SparkSession, tmp_path: Path
 
         job = ArchiveJob(
             archiving,
-            gateway.bootstrap,
+            Cluster(gateway.bootstrap),
             tmp_path / "archive",
             Backwards(),
             ArchiveOptions(),

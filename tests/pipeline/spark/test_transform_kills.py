@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.client import AdminClient, NewRecord, Producer
+from kgw.pipeline.cluster import Cluster
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading, WireClient
@@ -78,7 +79,7 @@ def test_each_row_is_written_once(tmp_path: Path) -> None:
         wire.call(produce(wire))
         root = tmp_path / "archive"
         ArchiveJob(
-            wire, gateway.bootstrap, root, Backwards(), ArchiveOptions(), now_ms=lambda: 0
+            wire, Cluster(gateway.bootstrap), root, Backwards(), ArchiveOptions(), now_ms=lambda: 0
         ).run_once("source")
 
         def written() -> int:

@@ -42,7 +42,7 @@ def served() -> Iterator[ServedTopics]:
 def archive(served: ServedTopics, root: Path, topic: str) -> None:
     """Archive what a topic has."""
     ArchiveJob(
-        served.wire, served.address, root, Backwards(), ArchiveOptions(), now_ms=lambda: 0
+        served.wire, served.cluster, root, Backwards(), ArchiveOptions(), now_ms=lambda: 0
     ).run_once(topic)
 
 

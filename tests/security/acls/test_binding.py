@@ -49,6 +49,7 @@ rules = st.builds(
         RULE._replace(operation=AclOperation.IDEMPOTENT_WRITE),
         RULE._replace(host="not an address"),
         RULE._replace(host=""),
+        RULE._replace(resource_name="n" * 2_000, principal="User:" + "n" * 1_995, host="n" * 2_000),
     ],
 )
 def test_a_rule_is_accepted_as_kafka_accepts_it(rule: AclBinding) -> None:
@@ -81,6 +82,9 @@ def test_a_rule_is_accepted_as_kafka_accepts_it(rule: AclBinding) -> None:
         (RULE._replace(principal="User:"), "The principal 'User:' is not TYPE:NAME"),
         (RULE._replace(principal=":alice"), "The principal ':alice' is not TYPE:NAME"),
         (RULE._replace(principal=""), "The principal '' is not TYPE:NAME"),
+        (RULE._replace(resource_name="n" * 2_001), "The resource name has more than 2000 char"),
+        (RULE._replace(principal="User:" + "n" * 1_996), "The principal has more than 2000 char"),
+        (RULE._replace(host="n" * 2_001), "The host has more than 2000 characters"),
     ],
 )
 def test_a_rule_is_refused_with_its_reason(rule: AclBinding, text: str) -> None:

@@ -36,9 +36,9 @@ def answer(authorizer: Authorizer, case: Case) -> int:
     operation, of = AclOperation[case.operation], ResourceType[case.resource_type]
     match case.form:
         case Form.ALLOWED:
-            return authorizer.is_allowed(principal, host, operation, of, case.resource_name)
+            return authorizer.decide(principal, host, operation, of, case.resource_name).is_allowed
         case Form.ANY:
-            return authorizer.is_allowed_for_any(principal, host, operation, of)
+            return authorizer.decide_for_any(principal, host, operation, of).is_allowed
         case Form.OPERATIONS:
             return bit_field(authorizer.operations(principal, host, of, case.resource_name))
 

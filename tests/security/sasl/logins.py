@@ -6,7 +6,7 @@ import hashlib
 import hmac
 from base64 import b64encode
 from collections import Counter
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from kgw.security.principal import Principal
@@ -39,6 +39,11 @@ RULES = TokenRules("master", TokenLimits(7 * DAY_MS, DAY_MS))
 TOKEN = RULES.create("token-1", ALICE, BOB, [], 0, NOW_MS)
 
 
+def always(_: str) -> bool:
+    """Let every password be checked."""
+    return True
+
+
 def numbered_bytes(count: int) -> bytes:
     """Return always the same bytes in place of random ones."""
     return bytes(range(count))
@@ -52,27 +57,33 @@ def credential_of(
     return make_credential(mechanism, password, SALT, iterations)
 
 
-@cache
-def token_credential_of(mechanism: ScramMechanism) -> ScramCredential:
-    """Return the credential of Alice's token, made once."""
-    return RULES.credential("token-1", mechanism, SALT)
-
-
 class Logins:
     """Alice with both mechanisms, Sha256 and Sha512 with one each, and a token of Alice's."""
 
     def __init__(self) -> None:
         self.tokens: dict[str, DelegationToken] = {"token-1": TOKEN}
+        self.kept: dict[tuple[ScramMechanism, str], ScramCredential] = {}
+        """The credentials of tokens that logins have made."""
 
     def user_credential(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
         has = user in {"alice", mechanism.hash_name}
         return credential_of(mechanism) if has else None
 
-    def token_credential(self, mechanism: ScramMechanism, token_id: str) -> ScramCredential | None:
-        return token_credential_of(mechanism) if token_id == "token-1" else None
-
     def token(self, token_id: str) -> DelegationToken | None:
         return self.tokens.get(token_id)
+
+    def token_credential(self, mechanism: ScramMechanism, token_id: str) -> ScramCredential | None:
+        return self.kept.get((mechanism, token_id))
+
+    def token_credential_maker(
+        self, mechanism: ScramMechanism, token_id: str, salt: bytes
+    ) -> Callable[[], ScramCredential]:
+        return partial(RULES.credential, token_id, mechanism, salt)
+
+    def keep_token_credential(
+        self, mechanism: ScramMechanism, token_id: str, credential: ScramCredential
+    ) -> None:
+        self.kept[mechanism, token_id] = credential
 
 
 def open_scram(
@@ -84,9 +95,7 @@ def open_scram(
     """Open an exchange with a server that knows only Alice, or the given users; no tokens."""
     known = {"alice": credential_of(mechanism)} if users is None else users
 
-    def credential_for(user: str, is_token: bool) -> ScramCredential | None:
-        if is_token:
-            return None
+    def credential_for(user: str) -> ScramCredential | None:
         try:
             return known[user]
         except KeyError:

@@ -18,7 +18,6 @@ from kgw.security.sasl.scram import (
     decode_credential,
     make_credential,
     matches,
-    mechanism_of_code,
     new_salt,
 )
 from tests.security.sasl.logins import MECHANISMS, NAMES, PASSWORD, SALT, Calls, credential_of
@@ -64,7 +63,10 @@ def test_mechanisms_have_kafkas_codes_and_names() -> None:
         (1, "SCRAM-SHA-256"),
         (2, "SCRAM-SHA-512"),
     ]
-    assert [mechanism_of_code(code) for code in range(4)] == [None, SHA_256, SHA_512, None]
+    assert [ScramMechanism.of_code(code) for code in (1, 2)] == [SHA_256, SHA_512]
+    for code in (0, 3):
+        with pytest.raises(ValueError, match=f"there is no mechanism {code}"):
+            ScramMechanism.of_code(code)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=NAMES)

@@ -17,6 +17,7 @@ from kgw.security.sasl.scram import (
     ScramCredential,
     ScramExchange,
     ScramMechanism,
+    make_credential,
     matches,
 )
 from kgw.security.sasl.scram_messages import (
@@ -106,20 +107,48 @@ def test_the_server_nonce_is_random() -> None:
     assert answer.startswith(f"r={NONCE}{'/' * 32},".encode())
 
 
-def test_a_token_is_looked_up_as_a_token() -> None:
-    """The exchange passes on what the client claims, and tells it afterwards."""
-    asked = []
+def test_a_token_is_no_user() -> None:
+    """The exchange tells which token the client claims, and logs in with its credential alone."""
+    asked: list[str] = []
 
-    def credential_for(user: str, is_token: bool) -> ScramCredential | None:
-        asked.append((user, is_token))
+    def credential_for(user: str) -> ScramCredential | None:
+        asked.append(user)
         return credential_of(SHA_256)
 
     exchange = ScramExchange(SHA_256, credential_for, FAKES, numbered_bytes)
     bare = f"n=token-1,r={NONCE},tokenauth=TRUE"
     client = ScramClient("SCRAM-SHA-256", PASSWORD, bare=bare)
-    exchange.respond(client.final(exchange.respond(client.first())))
-    assert asked == [("token-1", True)]
+    claimed = [exchange.claimed_token]
+    final = client.final(exchange.respond(client.first()))
+    claimed.append(exchange.claimed_token)
+    exchange.supply(make_credential(SHA_256, PASSWORD, exchange.salt, 4096))
+    exchange.respond(final)
+    claimed.append(exchange.claimed_token)
+    assert claimed == [None, "token-1", None]
+    assert asked == []
     assert (exchange.user, exchange.is_token) == ("token-1", True)
+
+
+def test_a_user_claims_no_token() -> None:
+    """Also in the middle of a login."""
+    exchange = open_scram(SHA_256)
+    exchange.respond(valid_messages(SHA_256)[0])
+    assert exchange.claimed_token is None
+
+
+def test_a_credential_with_another_salt_is_a_bug() -> None:
+    """The client has hashed with the salt that it was sent."""
+    exchange = open_scram(SHA_256)
+    with pytest.raises(RuntimeError):
+        _ = exchange.salt
+    with pytest.raises(ValueError, match="another salt"):
+        exchange.supply(credential_of(SHA_256))
+    exchange.respond(valid_messages(SHA_256)[0])
+    exchange.supply(credential_of(SHA_256))
+    with pytest.raises(ValueError, match="another salt"):
+        exchange.supply(make_credential(SHA_256, PASSWORD, b"other", 4096))
+    with pytest.raises(ValueError, match="another salt"):
+        exchange.supply(make_credential(SHA_256, PASSWORD, exchange.salt, 4097))
 
 
 def test_nothing_is_told_before_the_end() -> None:
@@ -170,7 +199,7 @@ def test_an_exchange_that_has_failed_stays_failed() -> None:
 def test_a_bug_in_the_lookup_ends_the_exchange() -> None:
     """It does not leave a login half open."""
 
-    def credential_for(user: str, is_token: bool) -> ScramCredential | None:
+    def credential_for(user: str) -> ScramCredential | None:
         raise KeyError(user)
 
     exchange = ScramExchange(SHA_256, credential_for, FAKES, numbered_bytes)
@@ -285,6 +314,12 @@ def test_a_fake_iteration_count_is_one_of_the_real_ones() -> None:
     counts = [fakes.credential(SHA_256, name, False).iterations for name in names]
     assert set(counts) == {4096, 8192}
     assert [fakes.credential(SHA_256, name, False).iterations for name in names] == counts
+
+
+def test_tokens_have_the_least_count() -> None:
+    """Real ones have no other, so an unknown one must not either."""
+    fakes = FakeCredentials(b"secret", (8192,))
+    assert fakes.credential(SHA_256, "token", True).iterations == 4096
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from os import urandom
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +21,9 @@ from kgw.security.sasl.tokens import (
     TokenRules,
     check_token_requests_allowed,
     decode_token,
+    new_token_id,
 )
+from kgw.types import parse_uuid
 from tests.security.sasl.logins import ALICE, BOB, DAY_MS, NOW_MS, RULES, SALT
 
 if TYPE_CHECKING:
@@ -68,8 +71,66 @@ def test_a_new_token_has_the_lesser_lifetime(asked_ms: int, max_ms: int, expiry_
     """Of the one in the request and the server's; its first expiry is the server's."""
     token = RULES.create("token-1", ALICE, BOB, [CAROL], asked_ms, NOW_MS)
     assert token == DelegationToken(
-        "token-1", ALICE, BOB, (CAROL,), NOW_MS, NOW_MS + max_ms, NOW_MS + expiry_ms
+        "token-1", ALICE, BOB, (CAROL,), NOW_MS, NOW_MS + max_ms, NOW_MS + expiry_ms, RULES.key_id
     )
+
+
+def test_the_longest_limits_do_not_overflow() -> None:
+    """A timestamp has 63 bits on the wire."""
+    rules = TokenRules("master", TokenLimits(MAX_INT64, MAX_INT64))
+    token = rules.create("token-1", ALICE, ALICE, [], -1, NOW_MS)
+    assert (token.max_timestamp_ms, token.expiry_timestamp_ms) == (MAX_INT64, MAX_INT64)
+    assert rules.renew(token, ALICE, MAX_INT64, NOW_MS) == token
+    assert rules.expire(token, ALICE, MAX_INT64, NOW_MS) == token
+
+
+def test_a_renewer_is_stored_once() -> None:
+    """However often the request names it."""
+    token = RULES.create("token-1", ALICE, ALICE, [CAROL, BOB, CAROL], 0, NOW_MS)
+    assert token.renewers == (CAROL, BOB)
+
+
+@pytest.mark.parametrize("name", ["", "*", "ANONYMOUS", "a\nb", "a\0"])
+def test_names_that_no_client_has_are_refused(name: str) -> None:
+    """A token of `User:*` would log in somebody who is everybody."""
+    nobody, code = Principal("User", name), ErrorCode.INVALID_REQUEST
+    assert code_of(lambda: RULES.create("t", nobody, ALICE, [], 0, NOW_MS)) == code
+    assert code_of(lambda: RULES.create("t", ALICE, ALICE, [BOB, nobody], 0, NOW_MS)) == code
+
+
+def test_a_client_may_have_any_name_for_its_own_token() -> None:
+    """Names in certificates are longer than those of users, and have other characters."""
+    owner = Principal("User", "CN=a\tb,OU=" + "x" * 900)
+    assert RULES.create("t", owner, owner, [], 0, NOW_MS).owner == owner
+
+
+@pytest.mark.parametrize(
+    "renewers",
+    [[Principal("User", "x" * 4000)], [Principal("User", f"renewer-{n}") for n in range(250)]],
+    ids=["a long name", "many names"],
+)
+def test_a_long_token_is_refused(renewers: list[Principal]) -> None:
+    """The stored form has at most 4,096 bytes, so that tokens do not fill the memory."""
+    code = ErrorCode.INVALID_REQUEST
+    assert code_of(lambda: RULES.create("t", ALICE, ALICE, renewers, 0, NOW_MS)) == code
+    fits = RULES.create("t", ALICE, ALICE, [Principal("User", "x" * 3500)], 0, NOW_MS)
+    assert 3500 < len(fits.encode()) <= 4096
+
+
+def test_the_key_id_tells_secrets_apart() -> None:
+    """It is the same after a restart, and has nothing of the secret."""
+    others = [TokenRules(secret, TokenLimits(1, 1)) for secret in ("master", "Master", "master ")]
+    assert others[0].key_id == RULES.key_id
+    assert len({one.key_id for one in others}) == 3
+    assert RULES.key_id == "6362a94ed2cff2eb"
+    assert "master" not in RULES.key_id
+
+
+def test_a_new_id_is_one_of_kafkas() -> None:
+    """22 characters of URL-safe base64; none begins with a dash, as in Kafka."""
+    texts = iter([b"\xfb" + bytes(15), b"\xff" * 16])
+    assert new_token_id(lambda count: next(texts)[:count]) == "_" * 21 + "w"
+    assert parse_uuid(new_token_id(urandom))
 
 
 def test_owners_and_renewers_are_users() -> None:
@@ -135,7 +196,6 @@ def test_owner_and_renewers_expire(principal: Principal) -> None:
         (TOKEN, ANONYMOUS, NOW_MS, ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH),
         (TOKEN, Principal("Group", "alice"), NOW_MS, ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH),
         (TOKEN, ALICE, NOW_MS + DAY_MS + 1, ErrorCode.DELEGATION_TOKEN_EXPIRED),
-        (TOKEN, BOB, NOW_MS + DAY_MS + 1, ErrorCode.DELEGATION_TOKEN_EXPIRED),
         (
             TOKEN._replace(max_timestamp_ms=NOW_MS - 1),
             ALICE,
@@ -147,9 +207,36 @@ def test_owner_and_renewers_expire(principal: Principal) -> None:
 def test_other_changes_are_refused(
     token: DelegationToken | None, principal: Principal, now_ms: int, code: ErrorCode
 ) -> None:
-    """The requester may not change a token of another owner; the order is Kafka's."""
+    """The requester may not change a token of another owner."""
     assert code_of(lambda: RULES.renew(token, principal, -1, now_ms)) == code
-    assert code_of(lambda: RULES.expire(token, principal, -1, now_ms)) == code
+    assert code_of(lambda: RULES.expire(token, principal, 1, now_ms)) == code
+
+
+def test_the_order_of_the_checks_is_kafkas() -> None:
+    """A stranger learns that a token has expired from a renewal, and not from an expiry."""
+    late_ms = NOW_MS + DAY_MS + 1
+    expired, mismatch = (
+        ErrorCode.DELEGATION_TOKEN_EXPIRED,
+        ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH,
+    )
+    assert code_of(lambda: RULES.renew(TOKEN, BOB, -1, late_ms)) == expired
+    assert code_of(lambda: RULES.expire(TOKEN, BOB, -1, late_ms)) == mismatch
+    assert code_of(lambda: RULES.expire(TOKEN, BOB, 1, late_ms)) == mismatch
+
+
+def test_an_expired_token_can_be_removed() -> None:
+    """By those who may expire it; it cannot be given another time."""
+    assert RULES.expire(TOKEN, ALICE, -1, NOW_MS + DAY_MS + 1) is None
+
+
+@pytest.mark.parametrize(
+    ("principal", "is_shown"),
+    [(ALICE, True), (BOB, True), (CAROL, True), (Principal("User", "dave"), False)],
+)
+def test_owner_requester_and_renewers_see_a_token(principal: Principal, is_shown: bool) -> None:
+    """The requester does not renew it, and may see it."""
+    assert TOKEN.is_of_any({principal}) == is_shown
+    assert TOKEN.is_of_any({Principal("Group", "alice"), principal}) == is_shown
 
 
 def test_a_token_is_valid_at_its_last_millisecond() -> None:
@@ -177,6 +264,7 @@ tokens = st.builds(
     timestamps,
     timestamps,
     timestamps,
+    st.text(),
 )
 
 
@@ -208,6 +296,8 @@ def test_a_truncated_token_is_refused() -> None:
         (str(NOW_MS).encode(), b"1.5"),
         (str(NOW_MS).encode(), b"true"),
         (b'"owner"', b'"other"'),
+        (b'"key_id":"', b'"key_id":7,"x":"'),
+        (b'"key_id"', b'"key"'),
     ],
 )
 def test_a_damaged_token_is_refused(old: bytes, new: bytes) -> None:

@@ -15,7 +15,7 @@ import uvloop
 from kgw.security.tls import reload
 from kgw.security.tls.contexts import server_context
 from kgw.security.tls.errors import TlsSettingError
-from kgw.security.tls.keystores import read_key_material
+from kgw.security.tls.keystores import key_file_warning, read_key_material
 from kgw.security.tls.options import TlsOptions
 from kgw.security.tls.reload import (
     CertificateFiles,
@@ -55,28 +55,18 @@ OLD = {"/a": FileStamp(1, 2, 3, 4), "/b": None}
 )
 def test_any_difference_of_any_file_is_noticed(new: dict[str, FileStamp | None]) -> None:
     """Until the new files are in use."""
-    rule = ReloadRule(OLD, 0, EVERY_S)
-    assert not rule.must_load(OLD, 10)
-    assert rule.must_load(new, 20)
-    assert rule.must_load(new, 30)
+    rule = ReloadRule(OLD)
+    assert not rule.must_load(OLD)
+    assert rule.must_load(new)
+    assert rule.must_load(new)
     rule.succeed(new)
-    assert not rule.must_load(new, 40)
-    assert rule.must_load(OLD, 50)
-
-
-def test_the_next_look_is_at_a_given_time() -> None:
-    """Whatever the last look has found."""
-    rule = ReloadRule(OLD, 100, EVERY_S)
-    assert rule.next_look_s == 110
-    rule.must_load(OLD, 113)
-    assert rule.next_look_s == 123
-    rule.must_load({}, 130)
-    assert rule.next_look_s == 140
+    assert not rule.must_load(new)
+    assert rule.must_load(OLD)
 
 
 def test_a_reason_is_reported_once() -> None:
     """Another reason is reported, and the same one again after a success."""
-    rule = ReloadRule(OLD, 0, EVERY_S)
+    rule = ReloadRule(OLD)
     assert [rule.fail("a"), rule.fail("a"), rule.fail("b"), rule.fail("b")] == [True, False] * 2
     rule.succeed(OLD)
     assert rule.fail("b")
@@ -84,11 +74,11 @@ def test_a_reason_is_reported_once() -> None:
 
 def test_files_that_are_back_end_the_report() -> None:
     """The next failure is reported, also if it has the reason of the last one."""
-    rule = ReloadRule(OLD, 0, EVERY_S)
-    assert rule.must_load({}, 10)
+    rule = ReloadRule(OLD)
+    assert rule.must_load({})
     assert rule.fail("a")
-    assert not rule.must_load(OLD, 20)
-    assert rule.must_load({}, 30)
+    assert not rule.must_load(OLD)
+    assert rule.must_load({})
     assert rule.fail("a")
 
 
@@ -120,7 +110,7 @@ class Stores:
             truststore_location=str(self.truststore),
             client_auth="requested",
         )
-        self.files = CertificateFiles(self.options, NOW_S, EVERY_S)
+        self.files = CertificateFiles(self.options, NOW_S)
         self.now_s = NOW_S
 
     def look(self) -> Reload:
@@ -139,7 +129,6 @@ def test_unchanged_files_give_no_context(stores: Stores) -> None:
     """The first one has been read at the start."""
     assert subject_of(stores.files.first.context) == "localhost"
     assert stores.look() == Reload()
-    assert stores.files.next_look_s == NOW_S + 2 * EVERY_S
 
 
 def test_a_new_certificate_gives_a_new_context(stores: Stores) -> None:
@@ -176,7 +165,7 @@ def test_a_secret_of_kubernetes_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "..data").symlink_to("..1")
     (tmp_path / "tls.pem").symlink_to("..data/tls.pem")
     given = TlsOptions(keystore_location=str(tmp_path / "tls.pem"))
-    files = CertificateFiles(given, NOW_S, EVERY_S)
+    files = CertificateFiles(given, NOW_S)
     assert files.look(NOW_S) == Reload()
     (tmp_path / "..new").symlink_to("..2")
     (tmp_path / "..new").rename(tmp_path / "..data")
@@ -272,7 +261,7 @@ def test_a_change_while_the_files_are_read_is_noticed_later(
         return material
 
     monkeypatch.setattr(reload, "read_key_material", changed_behind)
-    files = CertificateFiles(stores.options, NOW_S, EVERY_S)
+    files = CertificateFiles(stores.options, NOW_S)
     monkeypatch.undo()
     assert subject_of(files.first.context) == "localhost"
     assert subject_of(files.look(NOW_S).context) == "second.example"
@@ -309,6 +298,31 @@ def test_a_key_file_that_others_can_read(stores: Stores, mode: int, is_told: boo
     assert stores.look() == Reload()
 
 
+@pytest.mark.parametrize(
+    ("mode", "owner", "user", "wanted"),
+    [
+        (0o600, 1000, 1000, ""),
+        (0o640, 1000, 1000, "0600"),
+        (0o440, 0, 1000, ""),
+        (0o640, 0, 1000, ""),
+        (0o660, 0, 1000, "0640"),
+        (0o444, 0, 1000, "0640"),
+        (0o640, 0, 0, "0600"),
+        (0o640, 7, 1000, "0600"),
+    ],
+)
+def test_a_file_of_root_may_be_read_by_its_group(
+    mode: int, owner: int, user: int, wanted: str
+) -> None:
+    """The server could not read it otherwise, as in a pod of Kubernetes."""
+    warning = key_file_warning("ssl.keystore.location", "k.pem", mode, owner=owner, user=user)
+    sentence = (
+        f"ssl.keystore.location: k.pem has a private key, and its mode {mode:04o} opens it to "
+        f"other users: set the mode to {wanted}."
+    )
+    assert (sentence if wanted else None) == warning
+
+
 def test_a_key_file_that_is_removed_while_it_is_loaded(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,12 +347,12 @@ def test_the_first_files_must_be_good(tmp_path: Path) -> None:
     given = TlsOptions(keystore_location=str(tmp_path / "missing"))
     assert stamps_of(given) == {str(tmp_path / "missing"): None}
     with pytest.raises(TlsSettingError, match="No such file"):
-        CertificateFiles(given, NOW_S, EVERY_S)
+        CertificateFiles(given, NOW_S)
 
 
 def test_texts_in_the_configuration_never_change() -> None:
     """They name no file."""
-    files = CertificateFiles(options(), NOW_S, EVERY_S)
+    files = CertificateFiles(options(), NOW_S)
     assert files.look(NOW_S + 100) == Reload()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,12 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.security.tls.x509 import distinguished_name, read_certificate
+from kgw.security.tls.x509 import (
+    HostNames,
+    distinguished_name,
+    read_certificate,
+    read_host_names,
+)
 from kgw.testing.certificates import CertificateAuthority
 from tests.security.tls.handshakes import NOW_S, pki
 
@@ -130,3 +136,52 @@ def test_a_certificate_that_is_cut_is_refused(size: int) -> None:
     """Each beginning of a certificate raises ValueError."""
     with pytest.raises(ValueError, match=r"."):
         read_certificate(CLIENT[:size])
+
+
+def test_the_hosts_of_a_certificate_are_read() -> None:
+    """Names and addresses, in their order; one for clients has none."""
+    issued = pki().authority.issue_server(["b.example", "*.a.example", "10.0.0.1", "::1"])
+    der = issued.certificate.public_bytes(Encoding.DER)
+    found = read_host_names(der)
+    assert HostNames(("b.example", "*.a.example"), ("10.0.0.1", "::1")) == found
+    assert "b.example, *.a.example, 10.0.0.1, ::1" == str(found)
+    assert HostNames((), ()) == read_host_names(CLIENT)
+    assert "no host" == str(HostNames((), ()))
+
+
+@pytest.mark.parametrize("size", range(0, len(CLIENT), 7))
+def test_no_hosts_are_read_of_a_certificate_that_is_cut(size: int) -> None:
+    """The error is one of values."""
+    with pytest.raises(ValueError, match=r".*"):
+        read_host_names(CLIENT[:size])
+
+
+@given(st.integers(0, len(CLIENT) - 1), st.integers(0, 255))
+def test_hosts_of_a_damaged_certificate_raise_only_value_errors(position: int, byte: int) -> None:
+    """A server may show anything."""
+    with suppress(ValueError):
+        read_host_names(CLIENT[:position] + bytes([byte]) + CLIENT[position + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("host", "is_covered"),
+    [
+        ("kafka.example", True),
+        ("KAFKA.example.", True),
+        ("other.example", False),
+        ("one.wild.example", True),
+        ("a.one.wild.example", False),
+        ("wild.example", False),
+        ("*.wild.example", True),
+        ("10.0.0.1", True),
+        ("10.0.0.2", False),
+        ("0:0:0:0:0:0:0:1", True),
+        # An address in a DNS name is no address, and the other way round.
+        ("10.0.0.9", False),
+        ("example", False),
+    ],
+)
+def test_a_certificate_covers_its_hosts(host: str, *, is_covered: bool) -> None:
+    """As a client compares them."""
+    names = HostNames(("kafka.example", "*.Wild.example", "10.0.0.9", "*."), ("10.0.0.1", "::1"))
+    assert is_covered == names.covers(host)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kgw.pipeline.archive.names import generation_directory
+from kgw.pipeline.cluster import Cluster
 from kgw.pipeline.jobs.backfill import Backfill, run
 from kgw.pipeline.jobs.running import SparkRunner
 from kgw.pipeline.session import session
@@ -82,7 +83,7 @@ def backfill(spark: SparkSession, given: dict[str, Any]) -> None:
     """Append an archive to a topic, in small transactions."""
     topic_id = UUID(given["topic_id"])
     job = Backfill(
-        given["address"],
+        Cluster(given["address"]),
         given["target"],
         Path(generation_directory(given["archive"], given["topic"], topic_id)),
         topic_id,

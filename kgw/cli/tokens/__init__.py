@@ -1,0 +1,1 @@
+"""`kgw tokens`: delegation tokens."""

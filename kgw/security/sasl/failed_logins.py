@@ -1,0 +1,160 @@
+"""Limits how often the passwords of users can be tried from one network. Pure.
+
+A network is an IPv4 address, or the /64 of an IPv6 address, which one customer of a provider has.
+Many clients may share one, behind address translation. So failed logins are counted twice:
+
+| Count | Limit in a minute | Beyond the limit |
+| --- | --- | --- |
+| of one name in a network | a sixth of the other one, at least 1 | this name is refused there |
+| of a network | `kgw.failed.logins.per.minute` | other names are refused there |
+
+- One client with a wrong password, however often it tries, is refused by the first count. It uses a
+  sixth of the second one, and no other client of its network is refused.
+- A client that tries many names is refused by the second count. Names that have logged in from the
+  network before are still checked, each with its own first count.
+- A login that a count refuses is not added to this count, so both allow logins again, one after the
+  other, while a client goes on without a pause.
+- Only clients that log in are concerned: open connections stay, and may log in again (KIP-368).
+
+A client cannot learn which names have logged in from its network. While the network is beyond its
+limit, each failed login is answered alike and adds to the count of its name alike, whether the
+password was checked or not.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address, ip_address
+from math import inf
+from typing import Final, Generic, NamedTuple, TypeVar
+
+MAX_NETWORKS: Final = 10_000
+MAX_NAMES: Final = 10_000
+NAME_SHARE: Final = 6
+
+_WINDOW_S: Final = 60.0
+_LONGEST_REFUSAL_S: Final = 120.0
+"""The longest time for which one name is refused: many logins may be checked at the same time."""
+_LONGEST_NAME: Final = 201
+"""More characters than the name of a user can have."""
+_ROUNDING_S: Final = 1e-6
+_NETWORK_BITS: Final = 64
+
+_Key = TypeVar("_Key")
+
+
+def network_of(host: str) -> str:
+    """Return the network of a client's address: the address itself, or its /64."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if not isinstance(address, IPv6Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return f"{IPv6Address(int(address) >> _NETWORK_BITS << _NETWORK_BITS)}/{_NETWORK_BITS}"
+
+
+class Attempt(NamedTuple):
+    """A login whose password may be checked."""
+
+    network: str
+    name: str
+    is_exempt: bool
+    """Whether its network is beyond the limit, and the name has logged in from there before."""
+
+
+class _Counts(Generic[_Key]):
+    """Failed logins by key, each as the time at which all of them are forgotten.
+
+    A failure moves this time by the time in which one failure is allowed, so that the count needs
+    one number. When there are too many keys, the key is forgotten that has neither failed nor been
+    refused for the longest time.
+    """
+
+    def __init__(self, max_keys: int) -> None:
+        self._max_keys = max_keys
+        self._forgotten_s: dict[_Key, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._forgotten_s)
+
+    def is_spent(self, key: _Key, now_s: float, per_minute: int) -> bool:
+        """Return whether one more failure would be too many."""
+        forgotten_s = self._forgotten_s.get(key, now_s)
+        if forgotten_s - now_s + _WINDOW_S / per_minute <= _WINDOW_S + _ROUNDING_S:
+            return False
+        self._forgotten_s[key] = self._forgotten_s.pop(key)
+        return True
+
+    def count(self, key: _Key, now_s: float, per_minute: int, longest_s: float) -> None:
+        """Count a failure. All failures of the key are forgotten after `longest_s`, or before."""
+        forgotten_s = max(self._forgotten_s.pop(key, now_s), now_s) + _WINDOW_S / per_minute
+        if len(self._forgotten_s) >= self._max_keys:
+            del self._forgotten_s[next(iter(self._forgotten_s))]
+        self._forgotten_s[key] = min(forgotten_s, now_s + longest_s)
+
+
+class FailedLogins:
+    """The failed logins of the last minute. `now_s` is monotonic time.
+
+    `per_minute` is `kgw.failed.logins.per.minute`; with 0 nothing is counted or refused.
+    """
+
+    def __init__(self, *, max_networks: int = MAX_NETWORKS, max_names: int = MAX_NAMES) -> None:
+        """Keep at most `max_networks` networks and `max_names` names in memory."""
+        self._of_networks: _Counts[str] = _Counts(max_networks)
+        self._of_names: _Counts[tuple[str, str]] = _Counts(max_names)
+        self._max_known = max_names
+        self._known: dict[tuple[str, str], None] = {}
+        """Names that have logged in from a network; the last one to do so is at the end."""
+
+    def begin(self, network: str, name: str, now_s: float, per_minute: int) -> Attempt | None:
+        """Return the attempt of a client that claims a name; None if it must be refused.
+
+        `fail` or `succeed` must follow the check of the password.
+        """
+        name = name[:_LONGEST_NAME]
+        if not per_minute:
+            return Attempt(network, name, is_exempt=False)
+        if self._of_names.is_spent((network, name), now_s, _per_name(per_minute)):
+            return None
+        is_limited = self.is_limited(network, now_s, per_minute)
+        if is_limited and (network, name) not in self._known:
+            self._count_name(network, name, now_s, per_minute)
+            return None
+        return Attempt(network, name, is_limited)
+
+    def fail(self, attempt: Attempt, now_s: float, per_minute: int) -> None:
+        """Count an attempt whose password was wrong."""
+        if not per_minute:
+            return
+        self._count_name(attempt.network, attempt.name, now_s, per_minute)
+        if not attempt.is_exempt:
+            # Without an upper bound: many passwords may be checked at the same time, all of them
+            # begun below the limit, and each of them must be paid for by time.
+            self._of_networks.count(attempt.network, now_s, per_minute, inf)
+
+    def succeed(self, attempt: Attempt) -> None:
+        """Remember that a name has logged in from a network."""
+        key = attempt.network, attempt.name
+        self._known.pop(key, None)
+        if len(self._known) >= self._max_known:
+            del self._known[next(iter(self._known))]
+        self._known[key] = None
+
+    def is_limited(self, network: str, now_s: float, per_minute: int) -> bool:
+        """Return whether a network has too many failed logins."""
+        return bool(per_minute) and self._of_networks.is_spent(network, now_s, per_minute)
+
+    def _count_name(self, network: str, name: str, now_s: float, per_minute: int) -> None:
+        self._of_names.count((network, name), now_s, _per_name(per_minute), _LONGEST_REFUSAL_S)
+
+    @property
+    def size(self) -> int:
+        """The number of entries in memory."""
+        return len(self._of_networks) + len(self._of_names) + len(self._known)
+
+
+def _per_name(per_minute: int) -> int:
+    return max(1, per_minute // NAME_SHARE)
