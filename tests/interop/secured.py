@@ -51,7 +51,7 @@ class Way(NamedTuple):
     name: str
     listener: str
     credential: ScramMechanism | None
-    """What the server keeps of a password; None for a certificate."""
+    """What the server keeps of a password; None without one."""
 
     @property
     def prefix(self) -> str:
@@ -65,6 +65,7 @@ WAYS = (
     Way("SCRAM-SHA-512", "SASL_SSL", ScramMechanism.SHA_512),
     Way("certificate", "SSL", None),
 )
+BY_CERTIFICATE = WAYS[3]
 BY_PASSWORD = tuple(way for way in WAYS if way.credential is not None)
 
 
@@ -94,7 +95,7 @@ class SecuredGateway:
         for issuer, name in ((authority, "the authority"), (another, "another")):
             (folder / name).mkdir()
             for role in RIGHTS:
-                user = user_name(WAYS[-1], role)
+                user = user_name(BY_CERTIFICATE, role)
                 issued = issuer.issue_client([("O", "kgw"), ("CN", user)])
                 self._write(f"{name}/{user}", issued.keystore_pem())
 
@@ -124,7 +125,7 @@ class SecuredGateway:
             "ssl.truststore.location": str(self.folder / f"{trusted}.pem"),
             **(
                 self._login(way.name, name, password or password_of(name))
-                if way.credential
+                if way.listener == "SASL_SSL"
                 else {"ssl.keystore.location": str(self.folder / issued_by / f"{name}.pem")}
             ),
         }

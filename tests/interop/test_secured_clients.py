@@ -13,7 +13,15 @@ from tests.interop.client import DriverError
 from tests.interop.drivers.loop import Record, to_json
 from tests.interop.libraries import JAVASCRIPT, NAMES, OTHERS
 from tests.interop.scenario import limits_by_name
-from tests.interop.secured import BY_PASSWORD, READER, WAYS, WRITER, SecuredGateway, Way
+from tests.interop.secured import (
+    BY_CERTIFICATE,
+    BY_PASSWORD,
+    READER,
+    WAYS,
+    WRITER,
+    SecuredGateway,
+    Way,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,8 +35,8 @@ SECURED = [name for name in NAMES if name != "java-2.1"]
 if NAMES == tuple(OTHERS):
     SECURED += JAVASCRIPT
 RECORDS = [Record(None, b"%d" % number, [], 1_700_000_000_000) for number in range(3)]
-PASSWORDS, CERTIFICATES = WAYS[2], WAYS[-1]
-"""The ways that are taken where one must do."""
+SCRAM = WAYS[2]
+"""The way of tests for which one is enough."""
 
 
 class Refusals(NamedTuple):
@@ -241,8 +249,8 @@ def test_a_server_of_another_authority_is_not_trusted(
     client: Client, gateway: SecuredGateway
 ) -> None:
     """The library says that it cannot verify the server's certificate."""
-    topic, _ = names_of(client, PASSWORDS)
-    writer = as_user(client, gateway, PASSWORDS, WRITER, trusted="untrusted")
+    topic, _ = names_of(client, SCRAM)
+    writer = as_user(client, gateway, SCRAM, WRITER, trusted="untrusted")
     check_refused(lambda: writer.produce(topic), REFUSALS[client.name].server)
 
 
@@ -250,18 +258,18 @@ def test_a_client_of_another_authority_is_not_trusted(
     client: Client, gateway: SecuredGateway
 ) -> None:
     """The library says that the server has refused its certificate."""
-    topic, _ = names_of(client, CERTIFICATES)
-    stranger = as_user(client, gateway, CERTIFICATES, WRITER, issued_by="another")
+    topic, _ = names_of(client, BY_CERTIFICATE)
+    stranger = as_user(client, gateway, BY_CERTIFICATE, WRITER, issued_by="another")
     check_refused(lambda: stranger.produce(topic), REFUSALS[client.name].certificate)
 
 
 def test_who_has_no_right_is_told(client: Client, gateway: SecuredGateway) -> None:
     """The reader neither creates nor writes, the writer does not read, and names stay apart."""
     told = REFUSALS[client.name]
-    topic, group = names_of(client, PASSWORDS)
+    topic, group = names_of(client, SCRAM)
     topic, group = f"{topic}-rights", f"{group}-rights"
-    writer = as_user(client, gateway, PASSWORDS, WRITER)
-    reader = as_user(client, gateway, PASSWORDS, READER)
+    writer = as_user(client, gateway, SCRAM, WRITER)
+    reader = as_user(client, gateway, SCRAM, READER)
     check_refused(lambda: reader.create(topic), told.topic)
     writer.create(topic)
     check_refused(lambda: reader.produce(topic), told.topic)
