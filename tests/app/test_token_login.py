@@ -300,10 +300,6 @@ def test_kgws_commands(served: Served, keys: KeyServer, tmp_path: Path, kind: st
     assert (kind == "endpoint") == (len(keys.asked) == asked + 1)
     if kind == "bad file":
         assert "it does not accept the token (invalid_token)" in done.stderr
-        written = served.errors.read_text()
-        assert "a login failed" in written
-        assert "the token has expired" in written
-        assert "alice" in written
     assert "eyJ" not in done.stdout + done.stderr
 
 

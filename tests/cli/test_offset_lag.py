@@ -347,7 +347,8 @@ class TestTokens:
         kgw = Commands(guarded.address)
         command = ("offsets", "lag", "--clients", "--admin", guarded.admin)
         where = f"http://{guarded.admin}"
-        assert f"{where} wants a token: --token-file" == kgw.fail(ExitCode.USAGE, *command)
+        wanted = "a token (--token-file), or a user with a password (--command-config)"
+        assert f"{where} wants {wanted}" == kgw.fail(ExitCode.USAGE, *command)
         other = tmp_path / "other"
         other.write_text("another-token-altogether")
         other.chmod(0o600)

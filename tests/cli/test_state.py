@@ -64,9 +64,9 @@ def test_what_cannot_be_copied_is_one_line(offline: Commands, tmp_path: Path) ->
 def test_a_password_is_not_shown(offline: Commands, tmp_path: Path) -> None:
     """By `kgw config`, in text and in JSON."""
     file = tmp_path / "kgw.toml"
-    file.write_text('"kgw.state.password" = "secret"\n')
+    file.write_text('"kgw.state.password" = "hunter2"\n')
 
     for option in ((), ("--json",)):
         text = offline.succeed("config", "print", "--config", str(file), *option)
         assert "[hidden]" in text
-        assert "secret" not in text
+        assert "hunter2" not in text

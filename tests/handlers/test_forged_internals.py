@@ -291,7 +291,7 @@ async def guarded() -> AsyncIterator[Guarded]:
             "ALLOW User:alice ALL TRANSACTIONAL_ID *",
         )
         yield gateway
-        assert {} == gateway.gateway.internal_errors
+        assert {} == gateway.internal_errors
 
 
 @pytest.mark.parametrize("forged", CONTROLLER_CALLS, ids=str)

@@ -16,6 +16,7 @@ SECRETS: Final = (
     "password of the private key in the environment",
     "private key in the environment",
     "password of the state store in the environment",
+    "secret of delegation tokens in the environment",
     "password in the address of the state store",
     "password in a misspelt environment variable",
     "password in a configuration file that is not TOML",

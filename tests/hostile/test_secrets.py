@@ -69,6 +69,8 @@ class Place:
             "KGW_SSL_KEYSTORE_CERTIFICATE_CHAIN": self.server.chain_pem,
             "KGW_SSL_KEY_PASSWORD": key_password,
             "KGW_STATE_PASSWORD": canary("password of the state store in the environment"),
+            "KGW_DELEGATION_TOKEN_SECRET_KEY": 2
+            * canary("secret of delegation tokens in the environment"),
             "PYTHONFAULTHANDLER": "1",
         }
         self.token = self.file("token", canary("token of the admin side"))
@@ -402,6 +404,7 @@ def test_there_are_enough_secrets() -> None:
         "ssl.key.password",
         "ssl.keystore.key",
         "kgw.state.password",
+        "delegation.token.secret.key",
     }
     public = {"ssl.keystore.certificate.chain", "ssl.truststore.certificates"}
     sensitive = {name for name, setting in SERVER_SETTINGS.items() if setting.is_sensitive}
