@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.errors import ErrorCode
 from kgw.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 if TYPE_CHECKING:
@@ -17,11 +16,11 @@ _NONE = "NONE"
 async def enabled_mechanisms(connection: Connection, timeout_s: float) -> tuple[str, ...]:
     """Return the mechanisms of a listener that asks for a login; () if it asks for none.
 
+    A listener without a login answers with an error and no mechanism.
+
     The connection must be new, and is of no other use afterwards. Raises ClientError.
     """
     answer = await connection.ask(
         SaslHandshakeRequest(mechanism=_NONE), SaslHandshakeResponse, timeout_s=timeout_s
     )
-    if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-        return ()
     return tuple(sorted(answer.mechanisms))

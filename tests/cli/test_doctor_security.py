@@ -11,6 +11,8 @@ import pytest
 from kgw.cli.shared.errors import ExitCode
 from kgw.testing.certificates import DAY_S, CertificateAuthority
 from tests.cli.conftest import Commands
+from tests.client.certificates import make_authority, make_identity
+from tests.client.fake_broker import BrokerThread, FakeBroker
 from tests.client.serving import ServerThread
 
 if TYPE_CHECKING:
@@ -170,6 +172,26 @@ def test_an_authority_that_is_not_trusted_is_named(secured: Secured) -> None:
     plain.write_text(LOGS_IN % "alice")
     (found,) = problems(address, file=str(plain))
     assert "which this system does not trust: add ssl.truststore.location=FILE" in found
+
+
+def test_no_login_goes_to_a_server_that_is_not_trusted(tmp_path: Path) -> None:
+    """The doctor looks at it without a user, and without a password."""
+    authority, other = (make_authority(one) for one in ("one", "other"))
+    trust = tmp_path / "trust.pem"
+    trust.write_text(other.pem)
+    identity = make_identity(authority, "127.0.0.1")
+    server = FakeBroker(mechanisms=("PLAIN",))
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.username=alice\n"
+        f"sasl.password={CANARY}\nssl.truststore.location={trust}\n"
+    )
+    file.chmod(0o600)
+    with BrokerThread(server, identity.server_context(tmp_path)) as broker:
+        (found,) = problems(broker.address, file=str(file))
+    assert "was signed by CN=one" in found
+    assert [] == server.tokens
+    assert "SASL_AUTHENTICATE" not in server.seen
 
 
 def test_a_certificate_for_other_hosts_is_named(secured: Secured) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.client import AdminClient
+from kgw.client import AdminClient, Connection
 from kgw.client.rights import group_operations, topic_operations
+from kgw.client.sasl_mechanisms import enabled_mechanisms
 from kgw.clock import SystemClock
 from kgw.security.acls.binding import AclBinding
 from kgw.security.acls.terms import (
@@ -15,7 +16,8 @@ from kgw.security.acls.terms import (
     PermissionType,
     ResourceType,
 )
-from tests.client.serving import served_client
+from tests import patience
+from tests.client.serving import ServedGateway, served_client
 
 if TYPE_CHECKING:
     from kgw.client import AsyncClient
@@ -71,6 +73,20 @@ async def test_what_a_rule_allows_is_told() -> None:
         denial = allowing(AclOperation.READ, ResourceType.TOPIC, "orders")
         await admin.create_access_rules([denial._replace(principal="User:x")])
         assert SUPPORTED_OPERATIONS[ResourceType.GROUP] == await group_operations(client, "billing")
+
+
+async def test_the_mechanisms_are_told() -> None:
+    """() is for a listener that asks for no login."""
+    async with ServedGateway(
+        listeners=("OPEN://127.0.0.1:0", "LOGIN://127.0.0.1:0"),
+        listener_security_protocol_map=("OPEN:PLAINTEXT", "LOGIN:SASL_PLAINTEXT"),
+    ) as served:
+        found = {}
+        for name, port in served.ports.items():
+            connection = await Connection.open(served.host, port)
+            found[name] = await enabled_mechanisms(connection, patience.seconds(10))
+            await connection.aclose()
+    assert {"OPEN": (), "LOGIN": ("SCRAM-SHA-256", "SCRAM-SHA-512")} == found
 
 
 async def test_the_clock_is_told() -> None:

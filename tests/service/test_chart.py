@@ -47,7 +47,8 @@ def values(text: str) -> dict[str, str]:
 
 def arguments() -> list[str]:
     """Return what the template gives `kgw serve`, with every option on."""
-    block = STATEFUL_SET.partition("          args:\n")[2].partition("\n          {{- with")[0]
+    server = STATEFUL_SET.partition("        - name: kgw\n")[2]
+    block = server.partition("          args:\n")[2].partition("\n          {{- with")[0]
     words = re.findall(r"^            - (--.*)$", block, re.MULTILINE)
     for name, stand_in in STAND_INS.items():
         words = [word.replace(f"{{{{ {name} }}}}", stand_in) for word in words]
@@ -58,10 +59,12 @@ def test_the_command_line() -> None:
     """It is one that kgw takes, and says what the rest of the chart relies on."""
     words = [one for one in arguments() if not one.startswith("--config")]
     assert not [word for word in words if "{{" in word]
+    # The template takes it from `security`: tests/service/test_helm.py renders that.
+    words += ["--set", "kgw.listeners.without.login=true"]
     result = CliRunner().invoke(main, ["serve", *words, "--print-config", "--json"])
     assert (0, "") == (result.exit_code, result.stderr)
     config = {name: one["value"] for name, one in json.loads(result.stdout).items()}
-    assert ["PLAINTEXT://:9092", "EXTERNAL://:9094"] == config["listeners"]
+    assert ["INTERNAL://:9092", "EXTERNAL://:9094"] == config["listeners"]
     assert "embedded" == config["kgw.backend"]
     assert [":9644"] == config["kgw.admin.listeners"]
     for directory in (config["log.dirs"], str(Path(config["kgw.admin.token.file"]).parent)):
@@ -96,6 +99,17 @@ def test_hardening() -> None:
         "securityContext.capabilities.drop": "[ALL]",
     }.items() <= found.items()
     assert "automountServiceAccountToken: false" in STATEFUL_SET
+
+
+def test_no_secret_is_open_to_every_user() -> None:
+    """Kubernetes gives files of a secret the mode 0644 unless it is told another one."""
+    volumes = 0
+    for template in sorted((CHART / "templates").rglob("*.yaml")):
+        text = template.read_text(encoding="utf-8")
+        modes = text.count("defaultMode: 0440")
+        assert modes == text.count("secretName:"), template.name
+        volumes += modes
+    assert 5 == volumes
 
 
 def test_the_schema_knows_every_value() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from kgw.cli.main import main
+from tests.docs.test_named_commands import problem
 from tests.service.test_chart import CHART, ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
@@ -129,6 +131,76 @@ def test_the_secret() -> None:
     assert (secret["metadata"]["name"], 0o440) == (token["secretName"], token["defaultMode"])
 
 
+def test_what_is_secured(tmp_path: Path) -> None:
+    """TLS and a login at both listeners, users before the start, rules after it."""
+    objects = rendered(*sample("secured-values.yaml"))
+    pod = of_kind(objects, "StatefulSet")["release-kgw"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    printed = printed_config(container, tmp_path)
+    protocols = ["INTERNAL:SASL_SSL", "EXTERNAL:SASL_SSL"]
+    assert protocols == printed["listener.security.protocol.map"]
+    assert "/etc/kgw-tls/tls-combined.pem" == printed["ssl.keystore.location"]
+    assert "User:admin;User:ops" == printed["super.users"]
+    assert printed["kgw.listeners.without.login"] is False
+    modes = {one["name"]: one["secret"]["defaultMode"] for one in pod["volumes"] if "secret" in one}
+    assert {"token": 0o440, "tls": 0o440, "users": 0o440} == modes
+    assert pod["securityContext"]["fsGroup"]
+    (mount,) = [one for one in container["volumeMounts"] if one["name"] == "tls"]
+    # A mount of a single file is never renewed.
+    assert "subPath" not in mount
+    users = [[*one["command"], *one["args"]] for one in pod["initContainers"]]
+    assert ["admin", "shop"] == [one[3] for one in users]
+    (job,) = of_kind(objects, "Job").values()
+    rules = job["spec"]["template"]["spec"]
+    commands = [[*one["command"], *one["args"]] for one in rules["initContainers"]]
+    assert 2 == len(commands)
+    (last,) = [[*one["command"], *one["args"]] for one in rules["containers"]]
+    (doctor,) = of_kind(objects, "Pod").values()
+    asked = ["kgw", "doctor", *doctor["spec"]["containers"][0]["args"]]
+    for command in (*users, *commands, last, asked):
+        assert problem(shlex.join(command)) is None
+    for command in (*commands, last, asked):
+        assert "--command-config=/etc/kgw-client/client.properties" in command
+    for command in commands:
+        # It is refused for its file alone, which is not here.
+        result = CliRunner().invoke(main, [*command[1:], "--dry-run"])
+        assert "cannot read /etc/kgw-client/client.properties" in result.stderr
+
+
+def test_certificates_of_clients(tmp_path: Path) -> None:
+    """The authority is a file of the same secret."""
+    objects = rendered(*sample("certificates-values.yaml"))
+    pod = of_kind(objects, "StatefulSet")["release-kgw"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    printed = printed_config(container, tmp_path)
+    assert ("required", "/etc/kgw-tls/ca.crt", "/etc/kgw-tls/all.pem") == (
+        printed["ssl.client.auth"],
+        printed["ssl.truststore.location"],
+        printed["ssl.keystore.location"],
+    )
+    assert printed["kgw.listeners.without.login"] is False
+    assert "initContainers" not in pod
+    assert not of_kind(objects, "Job")
+
+
+def test_what_is_open_says_so(tmp_path: Path) -> None:
+    """Without a login the setting allows it, in words."""
+    pod = of_kind(rendered(), "StatefulSet")["release-kgw"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert printed_config(container, tmp_path)["kgw.listeners.without.login"] is True
+
+
+def printed_config(container: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the settings that a container's command line has, by name."""
+    (folder / "kgw.toml").write_text("", encoding="utf-8")
+    words = [
+        one.replace("/etc/kgw/kgw.toml", str(folder / "kgw.toml")) for one in container["args"]
+    ]
+    result = CliRunner().invoke(main, ["serve", *words, "--print-config", "--json"])
+    assert (0, "") == (result.exit_code, result.stderr)
+    return {name: one["value"] for name, one in json.loads(result.stdout).items()}
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -147,6 +219,19 @@ def test_the_secret() -> None:
         (["settings.kgw\\.shutdown\\.timeout\\.ms=30s"], "number of milliseconds"),
         (["settings.kgw\\.shutdown\\.timeout\\.ms=50000"], "15 seconds more"),
         (["backend=memory"], "backend"),
+        (["security.protocol=SASL_SSL"], "security.tls.existingSecret is needed"),
+        (["security.protocol=SASL_PLAINTEXT"], "security.users.names is needed"),
+        (
+            ["security.protocol=SASL_PLAINTEXT", "security.users.names={a}"],
+            "security.users.existingSecret is needed",
+        ),
+        (
+            ["security.users.names={a}", "security.users.existingSecret=b"],
+            "with PLAINTEXT nobody logs in",
+        ),
+        (["security.rules[0]={--allow}"], "security.superUsers switches access rules on"),
+        (["settings.super\\.users=User:a"], "given by the chart itself"),
+        (["security.protocol=TLS"], "protocol"),
         (["admin.port=9094"], "a port of Kafka's clients"),
         (["persistence.accessModes={ReadWriteMany}"], "accessModes"),
         (["image.digest=latest"], "digest"),

@@ -13,6 +13,7 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,7 @@ import (
 
 var kinds = map[string]func() any{
 	"apps/v1 StatefulSet":                     func() any { return new(appsv1.StatefulSet) },
+	"batch/v1 Job":                            func() any { return new(batchv1.Job) },
 	"v1 ConfigMap":                            func() any { return new(corev1.ConfigMap) },
 	"v1 Pod":                                  func() any { return new(corev1.Pod) },
 	"v1 Secret":                               func() any { return new(corev1.Secret) },
