@@ -33,6 +33,7 @@ MAX_ITERATIONS: Final = 16384
 """Kafka's bounds. A client hashes as often as the server says: a huge number would stop it."""
 
 MAX_SALT_BYTES: Final = 1024
+MAX_SALTED_PASSWORD_BYTES: Final = 1024
 _SALT_NUMBER_BYTES: Final = 17
 _SALT_NUMBER_BITS: Final = 130
 _NONCE_BYTES: Final = 24
@@ -155,10 +156,11 @@ def credential_of_salted(
 ) -> ScramCredential:
     """Make a credential of the salted password that AlterUserScramCredentials has.
 
-    Takes microseconds. Raises ValueError for values outside the limits.
+    Takes microseconds. Raises ValueError for values outside the limits. As in Kafka, the salted
+    password need not have the length of the mechanism's hash; no password has such a hash.
     """
-    if len(salted_password) != mechanism.key_bytes:
-        raise ValueError(f"a salted password of {mechanism.sasl_name} has another length")
+    if not 0 < len(salted_password) <= MAX_SALTED_PASSWORD_BYTES:
+        raise ValueError(f"a salted password has 1 to {MAX_SALTED_PASSWORD_BYTES} bytes")
     return ScramCredential(
         salt,
         mechanism.hash(mechanism.sign(salted_password, b"Client Key")),
