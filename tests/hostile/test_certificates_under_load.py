@@ -126,9 +126,8 @@ class Load:
         self.failures: list[str] = []
         self.certificates: set[int] = set()
 
-    async def stay(self) -> None:
+    async def stay(self, connection: Connection) -> None:
         """Produce on one connection."""
-        connection = await self._secured.connect(self._port)
         try:
             while not self._is_over:
                 await self._produce(connection)
@@ -162,8 +161,9 @@ class Load:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run all clients."""
-        clients = [self.stay() for _ in range(STAYING)] + [self.come() for _ in range(COMING)]
+        """Run all clients; those that stay are connected before the block begins."""
+        staying = [await self._secured.connect(self._port) for _ in range(STAYING)]
+        clients = [self.stay(one) for one in staying] + [self.come() for _ in range(COMING)]
         tasks = [asyncio.ensure_future(one) for one in clients]
         try:
             yield
