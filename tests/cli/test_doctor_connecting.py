@@ -99,6 +99,8 @@ WRONG = {
         LOGIN._replace(refuses_login=True),
         SECOND,
     ),
+    "kafka:9092 refuses the client's token (c.properties:2): it may have expired; the log of the "
+    "server says why": (LOGIN._replace(refuses_login=True), ALICE._replace(user="")),
     "the certificate of kafka:9092 expired on 2027-01-14 at 08:00:00 UTC: put a new one into "
     "ssl.keystore.location of the server; it is 2027-01-15 at 08:00:00 UTC by the clock of this "
     "machine": (
@@ -158,7 +160,7 @@ def test_each_sentence_is_planted() -> None:
         certificate_problems,
         unknown_authority,
     ]
-    assert 16 == len(findings_of(*checkers))
+    assert 17 == len(findings_of(*checkers))
     assert [] == unplanted(checkers, WRONG)
 
 

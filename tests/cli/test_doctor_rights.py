@@ -6,7 +6,9 @@ import shlex
 
 import pytest
 
+from kgw.cli.doctor.connecting import ClientSetup
 from kgw.cli.doctor.rights import ResourceRights, right_problems, super_user_problems
+from kgw.cli.doctor.security import principal_of
 from kgw.security.acls.terms import AclOperation, ResourceType
 from tests.docs.test_named_commands import problem
 from tests.findings import findings_of, unplanted
@@ -67,6 +69,20 @@ def test_only_what_is_wanted_is_looked_at() -> None:
     assert ["READ topic orders", "READ group billing"] == missing(
         is_producer=False, is_consumer=True
     )
+
+
+@pytest.mark.parametrize(
+    ("client", "own_name", "expected"),
+    [
+        (ClientSetup(user="alice", mechanism="PLAIN"), "CN=a", "User:alice"),
+        (ClientSetup(), "CN=a", "User:CN=a"),
+        (ClientSetup(), "", "User:ANONYMOUS"),
+        (ClientSetup(mechanism="SCRAM-SHA-256"), "CN=a", "PRINCIPAL"),
+    ],
+)
+def test_rules_are_for_who_the_client_is(client: ClientSetup, own_name: str, expected: str) -> None:
+    """By login, certificate or neither; whose a token is, only the server knows."""
+    assert expected == principal_of(client, own_name)
 
 
 @pytest.mark.parametrize(

@@ -326,6 +326,7 @@ THREATS: tuple[Threat, ...] = (
         ("kgw/handlers/fetch.py", "kgw/handlers/write_txn_markers.py"),
         (
             "tests/hostile/test_rules.py::test_forged_replica_id",
+            "tests/handlers/test_forged_internals.py",
             f"{_ACCESS}_answers.py::test_a_replica_needs_the_cluster",
         ),
         "A7",
@@ -335,7 +336,10 @@ THREATS: tuple[Threat, ...] = (
         "A name becomes a path, or a line of the log",
         "Names are checked before they are used, and are no paths; control characters are escaped",
         ("kgw/partitions/topics/topic.py", "kgw/logs.py"),
-        ("tests/hostile/test_rules.py::test_names_reach_neither_paths_nor_log_lines",),
+        (
+            "tests/hostile/test_rules.py::test_names_reach_neither_paths_nor_log_lines",
+            "tests/hostile/test_names.py",
+        ),
         "A8",
     ),
     Threat(
@@ -447,6 +451,7 @@ THREATS: tuple[Threat, ...] = (
             f"{_SASL}/test_scram_exchange.py::test_an_error_holds_no_bytes_of_the_client",
             f"{_SASL}/test_plain.py::test_a_parsed_message_does_not_show_its_password",
             f"{_TLS}/test_bad_settings.py::test_nothing_shows_a_secret",
+            "tests/hostile/test_secrets.py",
         ),
         "A11",
     ),
@@ -459,6 +464,7 @@ THREATS: tuple[Threat, ...] = (
             f"{_TLS}/test_bad_settings.py::test_the_key_is_never_in_a_named_file",
             f"{_TLS}/test_reload.py::test_a_key_file_that_others_can_read",
             f"{_TLS}/test_reload.py::test_a_file_of_root_may_be_read_by_its_group",
+            "tests/app/test_files.py",
         ),
         "A12",
     ),
@@ -469,6 +475,7 @@ THREATS: tuple[Threat, ...] = (
         ("kgw/security/tls/reload.py", "kgw/server/listener_security.py"),
         (
             "tests/server/test_listener_security.py::TestChangedCertificates::test_under_load",
+            "tests/hostile/test_certificates_under_load.py",
             "tests/server/test_listener_security.py::TestChangedCertificates::test_a_broken_file",
             "tests/app/test_security.py::test_certificates_are_read_again",
         ),

@@ -55,6 +55,7 @@ class ClientSetup(NamedTuple):
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     mechanism: str = ""
     user: str = ""
+    """"" for a client without a login, and for one that shows a token."""
     path: str = ""
     """The file of --command-config; "" without one."""
     lines: Mapping[str, int] = {}
@@ -120,7 +121,12 @@ def connection_problems(found: Listening, given: ClientSetup, now_s: float) -> l
             f"{given.place('sasl.mechanism')}: set one of {', '.join(found.mechanisms)}, or add "
             f"{given.mechanism} to sasl.enabled.mechanisms of the server"
         )
-    if found.refuses_login:
+    if found.refuses_login and not given.user:
+        problems.append(
+            f"{found.address} refuses the client's token{given.place('sasl.mechanism')}: it may "
+            "have expired; the log of the server says why"
+        )
+    elif found.refuses_login:
         problems.append(
             f"{found.address} refuses the login of {given.user}"
             f"{given.place('sasl.jaas.config', 'sasl.username')}: there is no such user, or with "

@@ -43,7 +43,7 @@ def given_of(file: GivenFile | None, security: ClientSecurity | None) -> ClientS
     return ClientSetup(
         security.protocol,
         "" if login is None else login.mechanism,
-        login.user if isinstance(login, ClientLogin) else "",
+        login.user if isinstance(login, ClientLogin) and not login.is_token else "",
         file.path,
         {
             name: int(line[1:])

@@ -112,6 +112,9 @@ def principal_of(given: ClientSetup, own_name: str) -> str:
     """Return who the client is to the server, if the server maps no names of certificates."""
     if given.user:
         return str(Principal(USER_TYPE, given.user))
+    if given.mechanism:
+        # The server knows whose token it is.
+        return "PRINCIPAL"
     if own_name:
         return str(Principal(USER_TYPE, own_name))
     return str(ANONYMOUS)
