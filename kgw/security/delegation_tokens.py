@@ -24,18 +24,19 @@ from kgw.security.sasl.tokens import (
     decode_token,
     new_token_id,
 )
-from kgw.state.base import Change, DamagedRowsError
+from kgw.security.stored_rows import intact_rows
+from kgw.state.base import Change
 from kgw.state.kinds import DELEGATION_TOKEN
 from kgw.turns import StepBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from kgw.clock import Clock
     from kgw.config import Config
     from kgw.security.sasl.scram import ScramCredential, ScramMechanism
     from kgw.security.sasl.tokens import DelegationToken
-    from kgw.state.base import Row, StateStore
+    from kgw.state.base import StateStore
 
 _PER_TURN = 200
 _log = EventLogger(__name__)
@@ -114,7 +115,9 @@ class DelegationTokens:
                     shortest_safe=SHORTEST_SAFE_SECRET,
                 )
         budget = StepBudget(_PER_TURN)
-        for key, row in (await _intact(self._state)).items():
+        event = "stored delegation tokens are damaged: they are unknown"
+        rows = await intact_rows(self._state, DELEGATION_TOKEN, _log, event)
+        for key, row in rows.items():
             try:
                 token = decode_token(row.value)
                 if key != token.token_id:
@@ -330,12 +333,3 @@ def removals(tokens: Iterable[DelegationToken]) -> list[Change]:
 
 def _row(token: DelegationToken) -> Change:
     return Change(DELEGATION_TOKEN, token.token_id, token.encode())
-
-
-async def _intact(state: StateStore) -> Mapping[str, Row]:
-    """Return the rows that are not damaged; report the others."""
-    try:
-        return await state.load(DELEGATION_TOKEN)
-    except DamagedRowsError as error:
-        _log.error("stored delegation tokens are damaged: they are unknown", why=str(error))
-        return error.intact
