@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kgw.logs import EventLogger
 from kgw.security.delegation_tokens import DelegationTokens, removals
+from kgw.security.login_threads import LoginThreads
 from kgw.security.principal import check_user_name
 from kgw.security.sasl.failed_logins import FailedLogins
 from kgw.security.sasl.scram import (
@@ -60,6 +61,8 @@ class Credentials:
         self._secret = b""
         self.failed_logins = FailedLogins()
         """The logins that have failed in the last minute, of all users."""
+        self.threads = LoginThreads()
+        """Check the passwords and the signatures of all logins."""
         self.fakes: FakeCredentials
         """The credentials of users who do not exist. Set by `load` and `change`."""
 
@@ -80,6 +83,11 @@ class Credentials:
         self._secret = await _secret(self._state)
         self._make_fakes()
         await self.tokens.load()
+
+    async def aclose(self) -> None:
+        """End the threads, and the removal of expired tokens."""
+        self.threads.close()
+        await self.tokens.aclose()
 
     @property
     def users(self) -> Iterable[str]:

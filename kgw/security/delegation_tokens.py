@@ -254,6 +254,13 @@ class DelegationTokens:
         if self._removing is not None:
             self._removing.cancel()
 
+    async def aclose(self) -> None:
+        """Remove no more expired tokens, and wait for the end of a removal that has begun."""
+        self.stop()
+        removing, self._removing = self._removing, None
+        if removing is not None:
+            await asyncio.gather(removing, return_exceptions=True)
+
     async def _remove_regularly(self, clock: Clock, interval_ms: int) -> None:
         while True:
             try:
