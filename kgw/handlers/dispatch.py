@@ -118,11 +118,17 @@ class Dispatcher:
         Only a Produce may: its appends have been submitted in order when `start` returns, or when
         the `submission` of its context is done.
         """
-        return not (frame[0] or frame[1])
+        try:
+            return not (frame[0] or frame[1])
+        except IndexError:
+            return False  # A token of a login, which may be shorter than any request.
 
     def is_fetch(self, frame: Buffer) -> bool:
         """Return whether this request is a Fetch, whose answer may be large."""
-        return frame[1] == _FETCH and not frame[0]
+        try:
+            return frame[1] == _FETCH and not frame[0]
+        except IndexError:
+            return False
 
     @property
     def has_large_work(self) -> bool:
