@@ -544,6 +544,8 @@ class Gateway:
         metrics.unsynced_bytes, metrics.unsynced_age_s = self.backend.unsynced
         metrics.quarantine_bytes = self.backend.quarantined_bytes
         metrics.offset_anomalies.update(self.backend.recovery_anomalies)
+        if self.credentials is not None:
+            metrics.delegation_tokens = self.credentials.tokens.valid_count(self.clock.wall_ms())
         metrics.fetch_sessions = len(sessions)
         metrics.fetch_session_partitions = sessions.size
         metrics.fetch_session_evictions = sessions.evictions

@@ -151,6 +151,10 @@ class DelegationTokens:
         """Return the tokens that were made with the present secret, also expired ones."""
         return list(self._tokens.values())
 
+    def valid_count(self, now_ms: int) -> int:
+        """Return the number of tokens that clients can log in with."""
+        return sum(not one.is_expired(now_ms) for one in self._tokens.values())
+
     def token(self, token_id: str) -> DelegationToken | None:
         """Return a token that was made with the present secret; it may have expired."""
         return self._tokens.get(token_id)

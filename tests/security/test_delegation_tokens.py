@@ -75,6 +75,16 @@ async def test_followers_watch_tokens(state: MemoryStateStore) -> None:
     ]
 
 
+async def test_valid_tokens_are_counted(state: MemoryStateStore) -> None:
+    """Neither expired ones nor those of another secret."""
+    tokens = await opened(state)
+    await tokens.create(ALICE, ALICE, [], 0, NOW_MS)
+    assert 2 == tokens.valid_count(NOW_MS)
+    assert 0 == tokens.valid_count(NOW_MS + 8 * DAY_MS)
+    other = await opened(state, TokenRules("another", TokenLimits(7 * DAY_MS, DAY_MS)))
+    assert 0 == other.valid_count(NOW_MS)
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
