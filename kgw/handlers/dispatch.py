@@ -138,9 +138,10 @@ class Dispatcher:
         which no budget counts. A decoded request that waits for a disk or for records (Produce,
         Fetch, OffsetCommit, ListOffsets, DeleteRecords and others) does not count: large requests
         would wait as long as it does, and the server runs the loop without a pause while a request
-        is held.
+        is held. But its steps count that take turns, such as those that look for the topics of a
+        Metadata before missing ones are created.
         """
-        return bool(self._large_works)
+        return bool(self._large_works) or self._gateway.answer_turns.locked()
 
     def start(self, frame: memoryview, session: Session) -> list[Buffer] | Later | None:
         """Begin to answer a frame, without its length field.
