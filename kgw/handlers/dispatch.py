@@ -138,8 +138,8 @@ class Dispatcher:
         which no budget counts. A decoded request that waits for a disk or for records (Produce,
         Fetch, OffsetCommit, ListOffsets, DeleteRecords and others) does not count: large requests
         would wait as long as it does, and the server runs the loop without a pause while a request
-        is held. But its steps count that take turns, such as those that look for the topics of a
-        Metadata before missing ones are created.
+        is held. But the steps count that such a request takes in several turns of the loop: a
+        Metadata looks for its topics before it creates the missing ones.
         """
         return bool(self._large_works) or self._gateway.answer_turns.locked()
 

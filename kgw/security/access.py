@@ -41,7 +41,7 @@ class DamagedRule(NamedTuple):
     """The key of its row."""
     why: str
     content: str
-    """What can still be read; it may be wrong in any part."""
+    """The readable part of the row; it may be wrong."""
 
 
 class StoredRules(NamedTuple):

@@ -40,7 +40,6 @@ CredentialChanges: TypeAlias = dict[CredentialKey, ScramCredential | None]
 LONGEST_USER_BYTES: Final = 200
 """The longest name of a user, in UTF-8. Databases limit the keys of rows."""
 _SECRET_BYTES = 32
-_DAMAGED: Final = "stored credentials are damaged: their users cannot log in"
 
 _log = EventLogger(__name__)
 
@@ -71,7 +70,7 @@ class Credentials:
 
         A damaged row is reported and left out: its user cannot log in until it is set again.
         """
-        rows = await intact_rows(self._state, SCRAM_CREDENTIAL, _log, _DAMAGED)
+        rows = await intact_rows(self._state, SCRAM_CREDENTIAL, _report_damage)
         for key, row in rows.items():
             try:
                 (mechanism, user), credential = _read(key, row.value)
@@ -204,9 +203,13 @@ def _read(key: str, value: bytes) -> tuple[CredentialKey, ScramCredential]:
     raise ValueError(f"{key!r} is no mechanism and user")
 
 
+def _report_damage(why: str) -> None:
+    _log.error("stored credentials are damaged: their users cannot log in", why=why)
+
+
 async def _secret(state: StateStore) -> bytes:
     """Return the stored secret; make it if there is none."""
-    row = (await intact_rows(state, UNKNOWN_USERS, _log, _DAMAGED)).get(CLUSTER)
+    row = (await intact_rows(state, UNKNOWN_USERS, _report_damage)).get(CLUSTER)
     if row is not None:
         return row.value
     secret = urandom(_SECRET_BYTES)

@@ -115,8 +115,7 @@ class DelegationTokens:
                     shortest_safe=SHORTEST_SAFE_SECRET,
                 )
         budget = StepBudget(_PER_TURN)
-        event = "stored delegation tokens are damaged: they are unknown"
-        rows = await intact_rows(self._state, DELEGATION_TOKEN, _log, event)
+        rows = await intact_rows(self._state, DELEGATION_TOKEN, _report_damage)
         for key, row in rows.items():
             try:
                 token = decode_token(row.value)
@@ -335,6 +334,10 @@ class DelegationTokens:
     async def _remove(self, tokens: Sequence[DelegationToken]) -> None:
         await self._state.apply(removals(tokens))
         self.forget(tokens)
+
+
+def _report_damage(why: str) -> None:
+    _log.error("stored delegation tokens are damaged: they are unknown", why=why)
 
 
 def removals(tokens: Iterable[DelegationToken]) -> list[Change]:

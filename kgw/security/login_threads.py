@@ -22,13 +22,16 @@ class LoginThreads:
         """`most_waiting` is the number of checks that run or wait."""
         self._most_waiting = most_waiting
         self._waiting = 0
+        self._is_closed = False
         self._executor = ThreadPoolExecutor(_THREADS, "login")
 
     async def check(self, work: Work) -> Any:
         """Check a password or a signature in a thread.
 
-        Raises ProtocolError if too many clients wait for theirs.
+        Raises ProtocolError if too many clients wait for theirs, or the server has ended.
         """
+        if self._is_closed:
+            raise ProtocolError("a server that has ended checks no logins")
         if self._waiting >= self._most_waiting:
             raise ProtocolError(f"{self._most_waiting} logins are being checked already")
         self._waiting += 1
@@ -38,5 +41,6 @@ class LoginThreads:
             self._waiting -= 1
 
     def close(self) -> None:
-        """End the threads when they have done what was begun."""
+        """Accept no more checks. The threads end after the checks that have begun."""
+        self._is_closed = True
         self._executor.shutdown(wait=False)

@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING
 from kgw.state.base import DamagedRowsError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from kgw.logs import EventLogger
     from kgw.state.base import Row, StateStore
 
 
 async def intact_rows(
-    state: StateStore, kind: str, log: EventLogger, event: str
+    state: StateStore, kind: str, report: Callable[[str], object]
 ) -> Mapping[str, Row]:
-    """Return the rows of a kind that are not damaged; log the event if others are.
+    """Return the rows of a kind that are not damaged; report which others are.
 
     Raises StorageError.
     """
     try:
         return await state.load(kind)
     except DamagedRowsError as error:
-        log.error(event, why=str(error))
+        report(str(error))
         return error.intact

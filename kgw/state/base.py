@@ -85,7 +85,7 @@ class DamagedRowsError(DamagedStateError):
         damaged: Sequence[str],
         values: Mapping[str, object] | None = None,
     ) -> None:
-        """`values` are what the damaged rows contain, if the store can still read it."""
+        """`values` has the values of the damaged rows that the store can still read."""
         super().__init__(f"{len(damaged)} damaged {kind} rows: {', '.join(map(repr, damaged))}")
         self.kind = kind
         self.intact = intact

@@ -13,13 +13,13 @@ import pytest
 from kgw.backend.embedded.offline.opening import opened_state
 from kgw.cli.shared.errors import ExitCode
 from kgw.errors import StorageError
+from kgw.metrics import Metrics
 from kgw.security.access import Access
 from kgw.security.acls.binding import AclBinding
 from kgw.security.acls.terms import AclOperation, PatternType, PermissionType, ResourceType
 from kgw.security.audit import Audit
 from kgw.state.base import Change
 from kgw.state.kinds import ACCESS_RULE
-from kgw.metrics import Metrics
 from kgw.testing.process import GatewayProcess
 
 if TYPE_CHECKING:

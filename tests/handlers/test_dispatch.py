@@ -348,8 +348,9 @@ async def test_a_large_request_that_may_create_topics_is_told_of(gateway: InProc
     while not answer.due.is_done:
         told.append(gateway.dispatcher.has_large_work)
         await asyncio.sleep(0)
-    assert len(told) > 4_000 / 500
-    assert all(told[:-1])
+    # A few turns pass between the tasks of a request.
+    assert told.count(False) <= 6
+    assert told.count(True) > 4_000 / 500
     assert not gateway.dispatcher.has_large_work
 
 

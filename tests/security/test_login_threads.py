@@ -13,7 +13,7 @@ from kgw.security.sasl.exchange import Work
 
 
 async def test_too_many_logins_at_once_are_refused() -> None:
-    """Those that wait go on, and there is room again when they are done or their client has gone."""
+    """There is room again when others are done, or their client has gone."""
     threads, gate = LoginThreads(most_waiting=3), threading.Event()
     try:
         waiting = [asyncio.ensure_future(threads.check(Work(gate.wait))) for _ in range(3)]
@@ -46,10 +46,12 @@ async def test_logins_of_one_server_do_not_delay_those_of_another() -> None:
 
 
 async def test_what_has_begun_is_done_when_the_threads_are_closed() -> None:
-    """The end of a server waits for no password."""
+    """The end of a server waits for no password, and a later one is refused."""
     threads, gate = LoginThreads(), threading.Event()
     begun = asyncio.ensure_future(threads.check(Work(gate.wait)))
     await asyncio.sleep(0)
     threads.close()
+    with pytest.raises(ProtocolError, match="has ended"):
+        await threads.check(Work(gate.wait))
     gate.set()
     assert await begun

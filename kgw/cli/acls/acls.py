@@ -224,9 +224,9 @@ def delete(
     At a terminal the rules are listed before the question. A rule that is added before the answer,
     and that the options find, is deleted, too. Every deleted rule is printed.
 
-    A server does not start with a damaged rule, which may be one that denies. With --damaged, what
-    can still be read of these rules is printed, so that those that are needed can be added again
-    before clients are let in.
+    A server does not start with a damaged rule, because the rule may be one that denies. With
+    --damaged, the command prints the readable part of each damaged rule before it deletes the rule.
+    Add the rules again before you let clients in.
     """
     if damaged or data_dir is not None:
         check_place(data_dir)

@@ -45,7 +45,7 @@ _LONGEST_NAME: Final = 201
 _ROUNDING_S: Final = 1e-6
 _NETWORK_BITS: Final = 64
 
-_Key = TypeVar("_Key", str, tuple[str, str])
+_Key = TypeVar("_Key")
 
 
 def network_of(host: str) -> str:
@@ -81,8 +81,10 @@ class _Counts(Generic[_Key]):
     def __init__(self, max_keys: int) -> None:
         self._max_keys = max_keys
         self._forgotten_s: dict[_Key, float] = {}
-        self._smallest: list[tuple[float, _Key]] = []
-        """A heap with one entry for each key. Its time is the present one or an earlier one."""
+        self._smallest: list[tuple[float, int, _Key]] = []
+        """A heap with one entry for each key: a time, which is the present one or an earlier one,
+        and a number that grows, so that of equal counts the oldest is the smallest."""
+        self._number = 0
 
     def __len__(self) -> int:
         return len(self._forgotten_s)
@@ -101,17 +103,21 @@ class _Counts(Generic[_Key]):
         forgotten_s = min(max(before_s, now_s) + _WINDOW_S / per_minute, now_s + longest_s)
         self._forgotten_s[key] = forgotten_s
         if is_new:
-            heappush(self._smallest, (forgotten_s, key))
+            heappush(self._smallest, self._entry(forgotten_s, key))
 
     def _remove_smallest(self) -> float:
         """Remove the key with the smallest count; return the time at which it was forgotten."""
         while True:
-            noted_s, key = self._smallest[0]
+            noted_s, _, key = self._smallest[0]
             forgotten_s = self._forgotten_s[key]
             if noted_s == forgotten_s:
                 heappop(self._smallest)
                 return self._forgotten_s.pop(key)
-            heapreplace(self._smallest, (forgotten_s, key))
+            heapreplace(self._smallest, self._entry(forgotten_s, key))
+
+    def _entry(self, forgotten_s: float, key: _Key) -> tuple[float, int, _Key]:
+        self._number += 1
+        return forgotten_s, self._number, key
 
 
 class FailedLogins:
