@@ -222,6 +222,8 @@ class Gateway:
                 await ownership.open()
             self._open_lag()
         except BaseException:
+            if self.credentials is not None:
+                await self.credentials.aclose()
             await self.topic_manager.aclose()
             await self.backend.aclose()
             raise
@@ -287,7 +289,7 @@ class Gateway:
             if task is not None:
                 task.cancel()
         if self.credentials is not None:
-            self.credentials.tokens.stop()
+            await self.credentials.aclose()
         if self._lag is not None:
             await self._lag.aclose()
         for ownership in self.placement.ownerships:
@@ -542,6 +544,8 @@ class Gateway:
         metrics.unsynced_bytes, metrics.unsynced_age_s = self.backend.unsynced
         metrics.quarantine_bytes = self.backend.quarantined_bytes
         metrics.offset_anomalies.update(self.backend.recovery_anomalies)
+        if self.credentials is not None:
+            metrics.delegation_tokens = self.credentials.tokens.valid_count(self.clock.wall_ms())
         metrics.fetch_sessions = len(sessions)
         metrics.fetch_session_partitions = sessions.size
         metrics.fetch_session_evictions = sessions.evictions

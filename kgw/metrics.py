@@ -148,6 +148,9 @@ class Metrics:
         "outcome",
         values=("done", "failed"),
     )
+    delegation_tokens: int = _gauge(
+        "kgw_delegation_tokens", "Delegation tokens that clients can log in with."
+    )
     access_denials: dict[tuple[str, ...], int] = _counter(
         "kgw_access_denials_total",
         "Operations that access rules have denied to clients, by operation and type of resource.",

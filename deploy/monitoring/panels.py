@@ -216,6 +216,7 @@ ROWS = (
             _per_second("Closed by the server", "kgw_connections_dropped_total", "reason"),
             _per_second("Logins", "kgw_logins_total", "outcome"),
             _per_second("Fetches of the key set", "kgw_key_set_fetches_total", "outcome"),
+            _now("Delegation tokens", "kgw_delegation_tokens"),
             _per_second(
                 "Denied by access rules", "kgw_access_denials_total", "operation", "resource"
             ),

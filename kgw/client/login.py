@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kgw.client.errors import LoginError, LoginRefusedError
 from kgw.client.scram import ScramClient, ScramError, plain_token
-from kgw.client.security import OAUTHBEARER, ClientLogin
+from kgw.client.security import ClientLogin
 from kgw.errors import ErrorCode
 from kgw.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
 from kgw.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kgw.security.sasl.oauthbearer import OAUTHBEARER
 from kgw.security.sasl.plain import PLAIN
 from kgw.security.sasl.scram import ScramMechanism, salt_password
 

@@ -13,6 +13,8 @@ from kgw.client.client_properties import OBEYED, GivenProperties, check_names
 from kgw.client.jaas import module_options
 from kgw.config.listeners import SecurityProtocol
 from kgw.config.properties import PropertyError
+from kgw.security.sasl.oauthbearer import OAUTHBEARER
+from kgw.security.sasl.plain import PLAIN
 from kgw.security.sasl.scram import ScramMechanism
 
 if TYPE_CHECKING:
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
     from kgw.client.token_login import TokenLogin
 
-PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 MECHANISMS = (PLAIN, *(one.sasl_name for one in ScramMechanism), OAUTHBEARER)
 _NOT_SPOKEN = {"GSSAPI": "Kerberos is not spoken"}
 

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from urllib.parse import quote_plus, urlencode
 
 from kgw.client.errors import LoginError
+from kgw.security.oauth.claims import MAX_TOKEN_BYTES
 from kgw.security.oauth.http import HttpError, ask
+from kgw.security.sasl.oauthbearer import OAUTHBEARER
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
     from kgw.config.web_url import WebUrl
 
-OAUTHBEARER: Final = "OAUTHBEARER"
 ACKNOWLEDGED: Final = b"\x01"
 """The client's answer to a denial."""
-MAX_TOKEN_BYTES: Final = 32_768
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _USED_LIFETIME: Final = 0.8
 """The part of a token's lifetime after which a login asks for a new one, as in Kafka. It is less

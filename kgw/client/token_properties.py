@@ -15,6 +15,7 @@ from kgw.client.token_login import (
 )
 from kgw.config.properties import PropertyError
 from kgw.config.web_url import parse_web_url
+from kgw.security.sasl.oauthbearer import OAUTHBEARER
 
 if TYPE_CHECKING:
     from kgw.client.client_properties import GivenProperties
@@ -79,7 +80,7 @@ def _options(given: GivenProperties) -> tuple[dict[str, str], tuple[tuple[str, s
     if not jaas.strip():
         return {}, ()
     try:
-        found = module_options(jaas, "OAUTHBEARER")
+        found = module_options(jaas, OAUTHBEARER)
     except ValueError as error:
         raise PropertyError(_JAAS, str(error)) from None
     options: dict[str, str] = {}

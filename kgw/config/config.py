@@ -17,7 +17,6 @@ from kgw.config.listeners import (
     parse_protocol_map,
     security_protocol,
 )
-from kgw.config.refused import why_refused
 from kgw.config.server_settings import SERVER_ALIASES, SERVER_SETTINGS, ServerSettings
 from kgw.config.setting import LONG_MAX, ConfigError, Setting, Value, suggest
 from kgw.config.topic_settings import ACTED_ON, TOPIC_SETTINGS
@@ -440,6 +439,9 @@ def server_setting(name: str) -> Setting:
     setting = SERVER_SETTINGS.get(SERVER_ALIASES.get(name, name))
     if setting is not None:
         return setting
+    # Imported here: most configurations have no such name.
+    from kgw.config.refused import why_refused
+
     reason = why_refused(name)
     if reason is not None:
         raise ConfigError(f"{name} is not served: {reason}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.config.config import Config, Given, server_setting
-from kgw.config.refused import REFUSED_TOPIC_SETTINGS, why_refused
 from kgw.config.server_settings import SERVER_ALIASES, SERVER_SETTINGS
 from kgw.config.setting import ConfigError, suggest
 from kgw.config.topic_settings import TOPIC_SETTINGS
@@ -152,4 +151,7 @@ def _read_environment(environ: Mapping[str, str], given: dict[str, Given]) -> It
 
 def _is_refused(name: str) -> bool:
     """Return whether Kafka or topics have a setting of this name, and the server does not."""
+    # Imported here: most environments have no such name.
+    from kgw.config.refused import REFUSED_TOPIC_SETTINGS, why_refused
+
     return name in TOPIC_SETTINGS or name in REFUSED_TOPIC_SETTINGS or why_refused(name) is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from kgw.config.refused import REFUSED_TOPIC_SETTINGS
 from kgw.config.retention_settings import check_policy
 from kgw.config.server_settings import SERVER_SETTINGS
 from kgw.config.setting import (
@@ -230,6 +229,9 @@ def topic_setting(name: str) -> Setting:
     setting = TOPIC_SETTINGS.get(name)
     if setting is not None:
         return setting
+    # Imported here: clients rarely ask for such a name.
+    from kgw.config.refused import REFUSED_TOPIC_SETTINGS
+
     reason = REFUSED_TOPIC_SETTINGS.get(name)
     if reason is not None:
         raise ConfigError(f"{name} is not served: {reason}")

@@ -118,11 +118,17 @@ class Dispatcher:
         Only a Produce may: its appends have been submitted in order when `start` returns, or when
         the `submission` of its context is done.
         """
-        return not (frame[0] or frame[1])
+        try:
+            return not (frame[0] or frame[1])
+        except IndexError:
+            return False  # A token of a login, which may be shorter than any request.
 
     def is_fetch(self, frame: Buffer) -> bool:
         """Return whether this request is a Fetch, whose answer may be large."""
-        return frame[1] == _FETCH and not frame[0]
+        try:
+            return frame[1] == _FETCH and not frame[0]
+        except IndexError:
+            return False
 
     @property
     def has_large_work(self) -> bool:
@@ -132,9 +138,10 @@ class Dispatcher:
         which no budget counts. A decoded request that waits for a disk or for records (Produce,
         Fetch, OffsetCommit, ListOffsets, DeleteRecords and others) does not count: large requests
         would wait as long as it does, and the server runs the loop without a pause while a request
-        is held.
+        is held. But the steps count that such a request takes in several turns of the loop: a
+        Metadata looks for its topics before it creates the missing ones.
         """
-        return bool(self._large_works)
+        return bool(self._large_works) or self._gateway.answer_turns.locked()
 
     def start(self, frame: memoryview, session: Session) -> list[Buffer] | Later | None:
         """Begin to answer a frame, without its length field.

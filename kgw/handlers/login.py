@@ -102,9 +102,9 @@ class Login:
         now_s: float,
         *,
         has_bare_tokens: bool,
-        attempts: LoginAttempts | None = None,
+        attempts: LoginAttempts,
     ) -> None:
-        """Begin a login, which ends only with `attempts`.
+        """Begin a login. `attempts` counts it if it fails.
 
         Raises KafkaError if a later login has another mechanism.
         """

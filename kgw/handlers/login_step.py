@@ -6,10 +6,8 @@ SaslAuthenticate (KIP-152).
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError, ProtocolError
 from kgw.metrics import count
@@ -25,26 +23,6 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 _LENGTH = Struct(">i")
-
-
-_hashing = ThreadPoolExecutor(2, "login")
-"""Threads for logins alone: the threads of the loop also renew leases and look at disks."""
-_MOST_WAITING = 200
-_waiting: set[object] = set()
-
-
-async def check_in_thread(work: Work) -> Any:
-    """Check a password or a signature in a thread.
-
-    Raises ProtocolError if too many clients wait for theirs.
-    """
-    if len(_waiting) >= _MOST_WAITING:
-        raise ProtocolError(f"{_MOST_WAITING} logins are being checked already")
-    _waiting.add(work)
-    try:
-        return await asyncio.get_running_loop().run_in_executor(_hashing, work.run)
-    finally:
-        _waiting.discard(work)
 
 
 def login_of(context: RequestContext) -> Login:
@@ -63,7 +41,8 @@ async def answer_token(token: bytes, login: Login, context: RequestContext) -> t
     begins before the password is checked, so that a client cannot tell whether it was.
     """
     exchange, attempts, clock = login.exchange, login.attempts, context.gateway.clock
-    if exchange is None or attempts is None:
+    credentials = context.gateway.credentials
+    if exchange is None or attempts is None or credentials is None:
         raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "no SaslHandshake came before")
     began_s = clock.monotonic_s()
     lasts_ms = 0
@@ -72,7 +51,7 @@ async def answer_token(token: bytes, login: Login, context: RequestContext) -> t
         step = exchange.respond(token, clock.wall_ms())
         while isinstance(step, Work | Wait):
             if isinstance(step, Work):
-                step = step.then(await check_in_thread(step))
+                step = step.then(await credentials.threads.check(step))
             else:
                 step = await step.run()
         if login.exchange is not exchange:

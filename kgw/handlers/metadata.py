@@ -135,16 +135,21 @@ class Metadata(AnswerByItem):
         return (yield from self._answer(self.items()))
 
     async def _create_many(self, asked: Sequence[MetadataRequestTopic]) -> Any:
-        await take_turns(self._find_all(asked), self.gateway.answer_turns)
-        return await self._create_missing()
+        if await take_turns(self._find_all(asked), self.gateway.answer_turns):
+            return await self._create_missing()
+        return await made(super().answer())
 
-    def _find_all(self, asked: Sequence[MetadataRequestTopic]) -> Turns[None]:
+    def _find_all(self, asked: Sequence[MetadataRequestTopic]) -> Turns[bool]:
+        """Find the topics of the request; return whether some of them may be created."""
         found, budget = [], StepBudget(_NAMED_PER_TURN)
+        has_missing = False
         for one in asked:
             found.append(self._find(one))
+            has_missing = has_missing or _may_be_created(found[-1])
             if budget.spend():
                 yield
         self._found = found
+        return has_missing
 
     def _find(self, asked: MetadataRequestTopic) -> Found:
         """Return one topic of the request, or the error for it."""

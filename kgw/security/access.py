@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import Lock, sleep
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.errors import StorageError
 from kgw.security.acls.authorizer import Authorizer
@@ -29,6 +29,60 @@ _ANY_NAME: Final = "*"
 """In the audit log: the client may perform the operation on no resource of a type."""
 _PER_TURN: Final = 200
 """The number of rules that are encoded, or take effect, in one turn of the event loop."""
+HOW_TO_DELETE_DAMAGED: Final = (
+    "`kgw acls delete --damaged --data-dir DIR` prints and deletes damaged rules"
+)
+
+
+class DamagedRule(NamedTuple):
+    """A stored access rule that cannot be read."""
+
+    key: str
+    """The key of its row."""
+    why: str
+    content: str
+    """The readable part of the row; it may be wrong."""
+
+
+class StoredRules(NamedTuple):
+    """The access rules in a state store."""
+
+    intact: list[AclBinding]
+    damaged: list[DamagedRule]
+
+
+async def load_rules(state: StateStore) -> StoredRules:
+    """Return the stored rules, sorted into those that can be read and others. StorageError."""
+    intact: list[AclBinding] = []
+    damaged: list[DamagedRule] = []
+    try:
+        rows = await state.load(ACCESS_RULE)
+    except DamagedRowsError as error:
+        rows = error.intact
+        why = "its row fails the checksum"
+        damaged += [DamagedRule(key, why, _text(error.values.get(key))) for key in error.damaged]
+    for key, row in rows.items():
+        try:
+            intact.append(decode(row.value))
+        except ValueError as error:
+            damaged.append(DamagedRule(key, str(error), _text(row.value)))
+    return StoredRules(intact, damaged)
+
+
+async def delete_damaged_rules(state: StateStore) -> list[DamagedRule]:
+    """Delete the damaged rules durably, in a state that no server serves, and return them.
+
+    Raises StorageError.
+    """
+    damaged = (await load_rules(state)).damaged
+    await state.apply([Change(ACCESS_RULE, one.key, None) for one in damaged])
+    return damaged
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "nothing of it can be read"
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else repr(value)
 
 
 class Access:
@@ -55,11 +109,14 @@ class Access:
         A rule that cannot be read might be one that denies, so none is left out.
         """
         self._state = state
-        try:
-            rows = await state.load(ACCESS_RULE)
-            self._authorizer.add(decode(row.value) for row in rows.values())
-        except (DamagedRowsError, ValueError) as error:
-            raise StorageError(f"a stored access rule is damaged: {error}") from error
+        stored = await load_rules(state)
+        if stored.damaged:
+            others = f", and {len(stored.damaged) - 1} more" if len(stored.damaged) > 1 else ""
+            raise StorageError(
+                f"a stored access rule is damaged: {stored.damaged[0].why}{others}; it may be one "
+                f"that denies. {HOW_TO_DELETE_DAMAGED}"
+            )
+        self._authorizer.add(stored.intact)
 
     # --- questions -------------------------------------------------------------------------------
 

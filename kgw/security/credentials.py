@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kgw.logs import EventLogger
 from kgw.security.delegation_tokens import DelegationTokens, removals
-from kgw.security.principal import ANONYMOUS, EVERY_NAME
+from kgw.security.login_threads import LoginThreads
+from kgw.security.principal import check_user_name
 from kgw.security.sasl.failed_logins import FailedLogins
 from kgw.security.sasl.scram import (
     MIN_ITERATIONS,
@@ -21,14 +22,15 @@ from kgw.security.sasl.scram import (
     ScramMechanism,
     decode_credential,
 )
-from kgw.state.base import Change, DamagedRowsError
+from kgw.security.stored_rows import intact_rows
+from kgw.state.base import Change
 from kgw.state.kinds import CLUSTER, SCRAM_CREDENTIAL, UNKNOWN_USERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from kgw.security.sasl.tokens import DelegationToken
-    from kgw.state.base import Row, StateStore
+    from kgw.state.base import StateStore
 
 CredentialKey: TypeAlias = tuple[ScramMechanism, str]
 """A mechanism and the name of a user."""
@@ -58,6 +60,8 @@ class Credentials:
         self._secret = b""
         self.failed_logins = FailedLogins()
         """The logins that have failed in the last minute, of all users."""
+        self.threads = LoginThreads()
+        """Check the passwords and the signatures of all logins."""
         self.fakes: FakeCredentials
         """The credentials of users who do not exist. Set by `load` and `change`."""
 
@@ -66,7 +70,8 @@ class Credentials:
 
         A damaged row is reported and left out: its user cannot log in until it is set again.
         """
-        for key, row in (await _intact(self._state, SCRAM_CREDENTIAL)).items():
+        rows = await intact_rows(self._state, SCRAM_CREDENTIAL, _report_damage)
+        for key, row in rows.items():
             try:
                 (mechanism, user), credential = _read(key, row.value)
             except ValueError as error:
@@ -77,6 +82,11 @@ class Credentials:
         self._secret = await _secret(self._state)
         self._make_fakes()
         await self.tokens.load()
+
+    async def aclose(self) -> None:
+        """End the threads, and the removal of expired tokens."""
+        self.threads.close()
+        await self.tokens.aclose()
 
     @property
     def users(self) -> Iterable[str]:
@@ -166,14 +176,8 @@ class Credentials:
 
 
 def check_user(name: str) -> None:
-    """Raise ValueError for a name that no user may have."""
-    if not name:
-        raise ValueError("the name of the user is empty")
-    if name in {EVERY_NAME, ANONYMOUS.name}:
-        # `User:*` is everybody in access rules, `User:ANONYMOUS` a client without a login.
-        raise ValueError(f"a user cannot be called {name}")
-    if not name.isprintable() or name != name.strip():
-        raise ValueError("the name of the user has characters that cannot be seen")
+    """Raise ValueError for a name that cannot be stored with a password."""
+    check_user_name(name)
     if len(name.encode()) > LONGEST_USER_BYTES:
         raise ValueError(f"the name of the user has more than {LONGEST_USER_BYTES} bytes")
 
@@ -199,18 +203,13 @@ def _read(key: str, value: bytes) -> tuple[CredentialKey, ScramCredential]:
     raise ValueError(f"{key!r} is no mechanism and user")
 
 
-async def _intact(state: StateStore, kind: str) -> Mapping[str, Row]:
-    """Return the rows of a kind that are not damaged; report the others."""
-    try:
-        return await state.load(kind)
-    except DamagedRowsError as error:
-        _log.error("stored credentials are damaged: their users cannot log in", why=str(error))
-        return error.intact
+def _report_damage(why: str) -> None:
+    _log.error("stored credentials are damaged: their users cannot log in", why=why)
 
 
 async def _secret(state: StateStore) -> bytes:
     """Return the stored secret; make it if there is none."""
-    row = (await _intact(state, UNKNOWN_USERS)).get(CLUSTER)
+    row = (await intact_rows(state, UNKNOWN_USERS, _report_damage)).get(CLUSTER)
     if row is not None:
         return row.value
     secret = urandom(_SECRET_BYTES)

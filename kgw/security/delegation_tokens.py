@@ -24,18 +24,19 @@ from kgw.security.sasl.tokens import (
     decode_token,
     new_token_id,
 )
-from kgw.state.base import Change, DamagedRowsError
+from kgw.security.stored_rows import intact_rows
+from kgw.state.base import Change
 from kgw.state.kinds import DELEGATION_TOKEN
 from kgw.turns import StepBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from kgw.clock import Clock
     from kgw.config import Config
     from kgw.security.sasl.scram import ScramCredential, ScramMechanism
     from kgw.security.sasl.tokens import DelegationToken
-    from kgw.state.base import Row, StateStore
+    from kgw.state.base import StateStore
 
 _PER_TURN = 200
 _log = EventLogger(__name__)
@@ -114,7 +115,8 @@ class DelegationTokens:
                     shortest_safe=SHORTEST_SAFE_SECRET,
                 )
         budget = StepBudget(_PER_TURN)
-        for key, row in (await _intact(self._state)).items():
+        rows = await intact_rows(self._state, DELEGATION_TOKEN, _report_damage)
+        for key, row in rows.items():
             try:
                 token = decode_token(row.value)
                 if key != token.token_id:
@@ -147,6 +149,10 @@ class DelegationTokens:
     def usable(self) -> Iterable[DelegationToken]:
         """Return the tokens that were made with the present secret, also expired ones."""
         return list(self._tokens.values())
+
+    def valid_count(self, now_ms: int) -> int:
+        """Return the number of tokens that clients can log in with."""
+        return sum(not one.is_expired(now_ms) for one in self._tokens.values())
 
     def token(self, token_id: str) -> DelegationToken | None:
         """Return a token that was made with the present secret; it may have expired."""
@@ -251,6 +257,13 @@ class DelegationTokens:
         if self._removing is not None:
             self._removing.cancel()
 
+    async def aclose(self) -> None:
+        """Remove no more expired tokens, and wait for the end of a removal that has begun."""
+        self.stop()
+        removing, self._removing = self._removing, None
+        if removing is not None:
+            await asyncio.gather(removing, return_exceptions=True)
+
     async def _remove_regularly(self, clock: Clock, interval_ms: int) -> None:
         while True:
             try:
@@ -323,6 +336,10 @@ class DelegationTokens:
         self.forget(tokens)
 
 
+def _report_damage(why: str) -> None:
+    _log.error("stored delegation tokens are damaged: they are unknown", why=why)
+
+
 def removals(tokens: Iterable[DelegationToken]) -> list[Change]:
     """Return the changes of rows that remove tokens."""
     return [Change(DELEGATION_TOKEN, token.token_id, None) for token in tokens]
@@ -330,12 +347,3 @@ def removals(tokens: Iterable[DelegationToken]) -> list[Change]:
 
 def _row(token: DelegationToken) -> Change:
     return Change(DELEGATION_TOKEN, token.token_id, token.encode())
-
-
-async def _intact(state: StateStore) -> Mapping[str, Row]:
-    """Return the rows that are not damaged; report the others."""
-    try:
-        return await state.load(DELEGATION_TOKEN)
-    except DamagedRowsError as error:
-        _log.error("stored delegation tokens are damaged: they are unknown", why=str(error))
-        return error.intact

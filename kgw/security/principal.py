@@ -24,9 +24,21 @@ EVERY_NAME = "*"
 ANONYMOUS = Principal(USER_TYPE, "ANONYMOUS")
 """The principal of a client that has not logged in, and has shown no certificate."""
 
+RESERVED_NAMES = frozenset({EVERY_NAME, ANONYMOUS.name})
+"""Names that no client may have, however it logs in."""
 
 ADMIN_TOKEN = Principal("Token", "kgw.admin.token.file")
 """The principal of a client that shows the token of the admin listeners. No user has its type."""
+
+
+def check_user_name(name: str) -> None:
+    """Raise ValueError, with the reason, for a name that no client may log in with."""
+    if not name:
+        raise ValueError("the name of the user is empty")
+    if name in RESERVED_NAMES:
+        raise ValueError(f"a user cannot be called {name}")
+    if not name.isprintable() or name != name.strip():
+        raise ValueError("the name of the user has characters that cannot be seen")
 
 
 def parse_principal(text: str) -> Principal:

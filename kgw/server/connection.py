@@ -41,8 +41,9 @@ SMALLEST_FRAME_BYTES = 8
 # How long a client may take to close after a drained server has shut its side.
 LINGER_S = 1.0
 
-# A token of a login without a request header may have fewer bytes than `SMALLEST_FRAME_BYTES`.
-SMALLEST_TOKEN_BYTES = 3
+# A token of a login without a request header may have fewer bytes than `SMALLEST_FRAME_BYTES`. An
+# empty one is a login that fails, as in Kafka, and no violation of the protocol.
+SMALLEST_TOKEN_BYTES = 0
 
 LOOK_AT_NEXT_SWEEP = 0.0
 NEVER = float("inf")

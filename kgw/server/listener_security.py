@@ -85,7 +85,7 @@ class ServedSecurity:
         self._is_asked = False
         self._expiry = ExpiryRule()
         self._failure: str | None = None
-        """Why the last look has failed as a whole."""
+        """Why the last look has failed; None if it has not."""
         self._trust: TokenTrust | None = None
         self.listeners: dict[str, ListenerSecurity] = {}
         """By the name of the listener; without those of PLAINTEXT."""
@@ -221,11 +221,9 @@ class ServedSecurity:
     def _tell_once(self, reason: str) -> None:
         if reason != self._failure:
             self._failure = reason
-            _log.error("certificates could not be looked at", why=reason)
+            _log.error("changed certificates are not used: the old ones stay", why=reason)
 
     def _take(self, loaded: Reload) -> None:
-        if loaded.problem is not None:
-            _log.error("changed certificates are not used: the old ones stay", why=loaded.problem)
         for warning in loaded.warnings:
             _log.warning(warning)
         if loaded.context is not None and self._context is not None:

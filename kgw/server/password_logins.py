@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ProtocolError
 from kgw.handlers.login_attempts import LoginAttempts
-from kgw.handlers.login_step import check_in_thread, report_failure
+from kgw.handlers.login_step import report_failure
 from kgw.logs import EventLogger, QuietLog
 from kgw.metrics import count
 from kgw.security.login_refusals import LoginUnavailableError, TooManyFailuresError
@@ -77,7 +77,7 @@ class PasswordLogins:
         step = PlainLogin(stored, stored.fakes, lambda _: True).respond(message, clock.wall_ms())
         try:
             while isinstance(step, Work):
-                step = step.then(await check_in_thread(step))
+                step = step.then(await stored.threads.check(step))
         except ProtocolError as error:
             raise LoginUnavailableError(str(error)) from None
         if not isinstance(step, Authenticated):

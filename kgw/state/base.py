@@ -9,7 +9,7 @@ from kgw.errors import CorruptionError, ErrorCode, KgwError, StorageError
 from kgw.problems import STATE, STATE_ROOM, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kgw.state.history import LagHistory
 
@@ -78,11 +78,19 @@ class StateTakenOverError(StorageError):
 class DamagedRowsError(DamagedStateError):
     """Rows of a kind fail their checksum; `intact` has the others, if the caller can use them."""
 
-    def __init__(self, kind: str, intact: dict[str, Row], damaged: Sequence[str]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        intact: dict[str, Row],
+        damaged: Sequence[str],
+        values: Mapping[str, object] | None = None,
+    ) -> None:
+        """`values` has the values of the damaged rows that the store can still read."""
         super().__init__(f"{len(damaged)} damaged {kind} rows: {', '.join(map(repr, damaged))}")
         self.kind = kind
         self.intact = intact
         self.damaged = tuple(damaged)
+        self.values = values or {}
 
 
 class WatchedChange(NamedTuple):

@@ -10,7 +10,7 @@ import pytest
 from kgw.config import Config
 from kgw.errors import ErrorCode, ProtocolError
 from kgw.handlers.answered_by import AnsweredBy
-from kgw.handlers.context import RequestContext
+from kgw.handlers.context import Later, RequestContext
 from kgw.handlers.table import HANDLERS, Handler
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
 from kgw.protocol.codec import codec, request_class, response_class
@@ -335,6 +335,23 @@ async def test_large_answers_to_large_requests_are_told_of(gateway: InProcessGat
         assert isinstance(response, MetadataResponse)
         assert len(topics) == len(response.topics)
         assert not dispatcher.has_large_work
+
+
+async def test_a_large_request_that_may_create_topics_is_told_of(gateway: InProcessGateway) -> None:
+    """Many of them would be decoded in memory at the same time otherwise."""
+    topics = [MetadataRequestTopic(name=f"no name {number:04}") for number in range(4_000)]
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=True)
+    frame = b"".join(request_frame(request, 9, 1, "test"))
+    answer = gateway.dispatcher.start(memoryview(bytearray(frame))[4:], gateway.session)
+    assert isinstance(answer, Later)
+    told = []
+    while not answer.due.is_done:
+        told.append(gateway.dispatcher.has_large_work)
+        await asyncio.sleep(0)
+    # A few turns pass between the tasks of a request.
+    assert told.count(False) <= 6
+    assert told.count(True) > 4_000 / 500
+    assert not gateway.dispatcher.has_large_work
 
 
 _LONG_NAME = "a" * 32_760

@@ -179,6 +179,21 @@ class TestFailedLogins:
         assert not client.login.has_bare_tokens
         assert not await client.is_served()
 
+    @pytest.mark.parametrize("token", [b"", b"x", b"xy"])
+    @pytest.mark.parametrize("mechanism", MECHANISMS)
+    async def test_a_short_bare_token_is_a_failed_login(
+        self, users: InProcessGateway, mechanism: str, token: bytes
+    ) -> None:
+        """It is counted and logged as one, as in Kafka, and is taken for no request."""
+        client = LoginClient(users)
+        await client.handshake(mechanism, version=0)
+        frame = memoryview(bytearray(token))
+        assert not users.dispatcher.may_overlap(frame)
+        assert not users.dispatcher.is_fetch(frame)
+        with pytest.raises(ProtocolError, match="Authentication failed"):
+            await client.bare(token)
+        assert {"failed": 1} == +Counter(users.metrics.logins)
+
     @pytest.mark.parametrize("mechanism", MECHANISMS)
     @pytest.mark.parametrize("is_bare", [False, True])
     async def test_the_answer_waits(self, mechanism: str, is_bare: bool) -> None:

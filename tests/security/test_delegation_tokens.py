@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from os import urandom
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,11 @@ from kgw.security.sasl.tokens import TokenLimits, TokenRules
 from kgw.state.base import Change, DamagedRowsError
 from kgw.state.kinds import DELEGATION_TOKEN, WATCHED_KINDS
 from kgw.state.memory import MemoryStateStore
+from kgw.testing.clock import ManualClock
 from tests.security.sasl.logins import ALICE, BOB, DAY_MS, NOW_MS, RULES, SALT, credential_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kgw.state.base import Row
 
@@ -71,6 +73,16 @@ async def test_followers_watch_tokens(state: MemoryStateStore) -> None:
     assert [(new.token_id, new.encode()), (new.token_id, None)] == [
         (one.key, one.value) for one in changes
     ]
+
+
+async def test_valid_tokens_are_counted(state: MemoryStateStore) -> None:
+    """Neither expired ones nor those of another secret."""
+    tokens = await opened(state)
+    await tokens.create(ALICE, ALICE, [], 0, NOW_MS)
+    assert 2 == tokens.valid_count(NOW_MS)
+    assert 0 == tokens.valid_count(NOW_MS + 8 * DAY_MS)
+    other = await opened(state, TokenRules("another", TokenLimits(7 * DAY_MS, DAY_MS)))
+    assert 0 == other.valid_count(NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -162,3 +174,38 @@ async def test_many_tokens_are_loaded_in_turns(state: MemoryStateStore) -> None:
     assert tokens.token("other-1") is None
     assert tokens.with_hmac(other.hmac("other-1")) is None
     assert tokens.with_hmac(RULES.hmac("other-1")) is None
+
+
+class SlowState(MemoryStateStore):
+    """A store whose changes end only when it is let go, also if nobody waits for them any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.gate = asyncio.Event(), asyncio.Event()
+        self.ended = 0
+
+    async def apply(self, changes: Sequence[Change]) -> None:
+        self.begun.set()
+        try:
+            await self.gate.wait()
+        finally:
+            await asyncio.sleep(0)
+            await super().apply(changes)
+            self.ended += 1
+
+
+async def test_the_end_waits_for_a_removal_that_has_begun() -> None:
+    """Nothing is written to the store after it."""
+    state = SlowState()
+    await state.open()
+    state.gate.set()
+    await state.apply([Change(DELEGATION_TOKEN, TOKEN_ID, STORED)])
+    state.gate.clear()
+    state.begun.clear()
+    tokens = await opened(state)
+    tokens.start(ManualClock(wall_ms=NOW_MS + 30 * DAY_MS), 1_000)
+    await state.begun.wait()
+    await tokens.aclose()
+    assert 2 == state.ended
+    assert {} == await state.load(DELEGATION_TOKEN)
+    await tokens.aclose()

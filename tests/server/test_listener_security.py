@@ -696,7 +696,7 @@ class TestLooks:
                         one.clock.advance(LOOK_EVERY_S)
                         await until(lambda n=number: failed == n)  # type: ignore[misc]
                         await settle(10)
-                assert 1 == caplog.text.count("certificates could not be looked at")
+                assert 1 == caplog.text.count("changed certificates are not used")
                 one.replace(pki().other_server)
                 one.clock.advance(LOOK_EVERY_S)
                 context: Any = one.security.listeners["SSL"].tls

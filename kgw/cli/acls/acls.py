@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kgw.cli.acls.damaged import damaged_rules, delete_damaged
 from kgw.cli.acls.options import (
     OPERATION,
     filter_options,
@@ -26,6 +27,7 @@ from kgw.cli.acls.rules import (
 )
 from kgw.cli.shared.client import (
     Bootstrap,
+    check_place,
     client_options,
     confirm,
     is_asked,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from kgw.cli.acls.rules import Right
     from kgw.cli.shared.client import ResultT
     from kgw.client import AsyncClient
+    from kgw.security.access import DamagedRule
     from kgw.security.acls.binding import AclBinding
 
 _COLUMNS = (
@@ -192,12 +195,25 @@ def _rights_of_shortcuts(
 
 @acls.command()
 @filter_options
+@click.option(
+    "--damaged",
+    is_flag=True,
+    help="The rules that cannot be read and keep a server from its start; needs --data-dir.",
+)
+@click.option(
+    "--data-dir",
+    metavar="DIR|URL",
+    help="With --damaged: the data directory of a server that does not run, or a namespace of a "
+    "SeaweedFS that no gateway serves, as in seaweedmq://FILER:PORT/NAMESPACE.",
+)
 @yes_option
 @_dry_run_option
 @client_options
 def delete(
     *,
     acl_filter: AclBindingFilter,
+    damaged: bool,
+    data_dir: str | None,
     yes: bool,
     dry_run: bool,
     bootstrap: Bootstrap,
@@ -207,7 +223,19 @@ def delete(
 
     At a terminal the rules are listed before the question. A rule that is added before the answer,
     and that the options find, is deleted, too. Every deleted rule is printed.
+
+    A server does not start with a damaged rule, because the rule may be one that denies. With
+    --damaged, the command prints the readable part of each damaged rule before it deletes the rule.
+    Add the rules again before you let clients in.
     """
+    if damaged or data_dir is not None:
+        check_place(data_dir)
+        if data_dir is None or not damaged:
+            raise click.UsageError("--damaged and --data-dir need each other")
+        if acl_filter != AclBindingFilter():
+            raise click.UsageError("--damaged finds the rules: give no other option for them")
+        _delete_damaged(data_dir, yes=yes, dry_run=dry_run, is_json=is_json)
+        return
     if acl_filter == AclBindingFilter():
         raise click.UsageError("say which rules: give --topic, --principal or another option")
 
@@ -222,6 +250,34 @@ def delete(
         confirm("this access rule" if is_one else f"these {len(found)} access rules", yes=yes)
     deleted = _with_admin(bootstrap, lambda admin: admin.delete_access_rules([acl_filter]))
     _print_rules("Deleted", deleted, is_json=is_json)
+
+
+def _delete_damaged(data_dir: str, *, yes: bool, dry_run: bool, is_json: bool) -> None:
+    if dry_run or is_asked(yes=yes):
+        found = damaged_rules(data_dir)
+        if dry_run or not found:
+            _print_damaged("Would delete", found, is_json=is_json)
+            return
+        for one in found:
+            note(_damaged_line(one))
+        is_one = len(found) == 1
+        what = "this damaged access rule" if is_one else f"these {len(found)} damaged access rules"
+        confirm(what, yes=yes)
+    _print_damaged("Deleted", delete_damaged(data_dir), is_json=is_json)
+
+
+def _print_damaged(verb: str, rules: Sequence[DamagedRule], *, is_json: bool) -> None:
+    if is_json:
+        print_json([one._asdict() for one in rules])
+        return
+    for one in rules:
+        click.echo(f"{verb}: {_damaged_line(one)}")
+    if not rules:
+        note("There are no damaged access rules.")
+
+
+def _damaged_line(rule: DamagedRule) -> str:
+    return printable(f"damaged rule {rule.key} ({rule.why}): {rule.content}")
 
 
 def _with_admin(

@@ -76,6 +76,13 @@ def client_options(command: FunctionT) -> FunctionT:
     return bootstrap_option(command_config_option(json_option()(command)))
 
 
+def check_place(data_dir: str | None) -> None:
+    """Fail if a command names a data directory and a server."""
+    source = click.get_current_context().get_parameter_source("bootstrap")
+    if data_dir is not None and source is click.core.ParameterSource.COMMANDLINE:
+        raise click.UsageError("--data-dir and --bootstrap exclude each other")
+
+
 def is_asked(*, yes: bool) -> bool:
     """Return whether the user is asked before data is lost."""
     return not yes and sys.stdin.isatty()

@@ -34,13 +34,6 @@ data_dir_option = click.option(
 )
 
 
-def check_place(data_dir: str | None) -> None:
-    """Fail if a command names a data directory and a server."""
-    source = click.get_current_context().get_parameter_source("bootstrap")
-    if data_dir is not None and source is click.core.ParameterSource.COMMANDLINE:
-        raise click.UsageError("--data-dir and --bootstrap exclude each other")
-
-
 def set_stopped(data_dir: str, wanted: ScramUpsertion) -> None:
     """Set a credential.
 

@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.shared.client import Bootstrap, client_options, confirm, with_client, yes_option
+from kgw.cli.shared.client import (
+    Bootstrap,
+    check_place,
+    client_options,
+    confirm,
+    with_client,
+    yes_option,
+)
 from kgw.cli.shared.output import print_json, print_result
 from kgw.cli.users.passwords import password_file_option, read_password
 from kgw.cli.users.stopped import (
-    check_place,
     data_dir_option,
     delete_stopped,
     set_stopped,

@@ -6,10 +6,12 @@ from typing import Final, NamedTuple
 
 from kgw.security.oauth.errors import TokenRefused
 from kgw.security.oauth.strict_json import parse_object
-from kgw.security.principal import ANONYMOUS, EVERY_NAME
+from kgw.security.principal import check_user_name
 
 LONGEST_SUBJECT_BYTES: Final = 256
 """The longest accepted subject, in UTF-8. OpenID Connect allows 255 characters."""
+MAX_TOKEN_BYTES: Final = 32_768
+"""The longest token that a server reads, or a client sends."""
 _LATEST_S: Final = 253_402_300_799
 """The end of the year 9999. A later time is a mistake, and too large for the protocol."""
 
@@ -59,10 +61,10 @@ def _subject(claims: dict[str, object], name: str) -> str:
     subject = claims.get(name)
     if not isinstance(subject, str) or not subject:
         raise TokenRefused("the claim with the subject is missing, empty or no string")
-    if subject in {EVERY_NAME, ANONYMOUS.name}:
-        raise TokenRefused("a user cannot have this name", subject)
-    if not subject.isprintable() or subject != subject.strip():
-        raise TokenRefused("the subject has characters that cannot be seen")
+    try:
+        check_user_name(subject)
+    except ValueError as error:
+        raise TokenRefused(str(error)) from None
     if len(subject.encode("utf-8", "surrogatepass")) > LONGEST_SUBJECT_BYTES:
         raise TokenRefused("the subject is too long")
     return subject

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jwt import PyJWS
 
+from kgw.security.oauth.claims import MAX_TOKEN_BYTES
 from kgw.security.oauth.errors import TokenRefused
 from kgw.security.oauth.key_set import ALGORITHMS
 from kgw.security.oauth.strict_json import parse_object
@@ -20,7 +21,6 @@ from kgw.security.oauth.strict_json import parse_object
 if TYPE_CHECKING:
     from kgw.security.oauth.key_set import VerificationKey
 
-MAX_TOKEN_BYTES: Final = 32_768
 _MAX_HEADER_BYTES: Final = 8_192
 """Some issuers put a chain of certificates into the header."""
 _MAX_KEY_ID: Final = 1_000

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 from kgw.errors import ErrorCode, KafkaError
 from kgw.security.oauth.claims import check_claims
 from kgw.security.oauth.errors import TokenRefused
-from kgw.security.principal import EVERY_NAME, USER_TYPE, Principal
+from kgw.security.principal import USER_TYPE, Principal, check_user_name
 from kgw.security.sasl.errors import AuthenticationFailed, TooManyFailed
 from kgw.security.sasl.oauthbearer import INVALID_TOKEN, OAUTHBEARER, parse_oauthbearer
 from kgw.security.sasl.plain import PLAIN, PlainMessage, parse_plain
@@ -364,6 +364,8 @@ def _check_password(
 
 def _principal(mechanism: str, user: str) -> Principal:
     """Return the principal of a user who has shown the password. Raises AuthenticationFailed."""
-    if user == EVERY_NAME:
-        raise AuthenticationFailed(mechanism, "a user cannot have this name", user)
+    try:
+        check_user_name(user)
+    except ValueError as error:
+        raise AuthenticationFailed(mechanism, str(error), user) from None
     return Principal(USER_TYPE, user)

@@ -16,6 +16,11 @@ Many clients may share one, behind address translation. So failed logins are cou
   other, while a client goes on without a pause.
 - Only clients that log in are concerned: open connections stay, and may log in again (KIP-368).
 
+Made-up names do not reset the count of another name. When the table of names is full, a new name
+takes the place of the name with the smallest count, and begins with that count. A count is removed
+before its time only if 10,000 other names have larger ones, and the name gets its place back with
+at least as large a count.
+
 A client cannot learn which names have logged in from its network. While the network is beyond its
 limit, each failed login is answered alike and adds to the count of its name alike, whether the
 password was checked or not.
@@ -23,6 +28,7 @@ password was checked or not.
 
 from __future__ import annotations
 
+from heapq import heappop, heappush, heapreplace
 from ipaddress import IPv6Address, ip_address
 from math import inf
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -68,13 +74,17 @@ class _Counts(Generic[_Key]):
     """Failed logins by key, each as the time at which all of them are forgotten.
 
     A failure moves this time by the time in which one failure is allowed, so that the count needs
-    one number. When there are too many keys, the key is forgotten that has neither failed nor been
-    refused for the longest time.
+    one number. A new key in a full table replaces the key with the smallest count and begins with
+    that count, as in the algorithm "space saving" (Metwally, Agrawal, El Abbadi 2005).
     """
 
     def __init__(self, max_keys: int) -> None:
         self._max_keys = max_keys
         self._forgotten_s: dict[_Key, float] = {}
+        self._smallest: list[tuple[float, int, _Key]] = []
+        """A heap with one entry for each key: a time, which is the present one or an earlier one,
+        and a number that grows, so that of equal counts the oldest is the smallest."""
+        self._number = 0
 
     def __len__(self) -> int:
         return len(self._forgotten_s)
@@ -82,17 +92,32 @@ class _Counts(Generic[_Key]):
     def is_spent(self, key: _Key, now_s: float, per_minute: int) -> bool:
         """Return whether one more failure would be too many."""
         forgotten_s = self._forgotten_s.get(key, now_s)
-        if forgotten_s - now_s + _WINDOW_S / per_minute <= _WINDOW_S + _ROUNDING_S:
-            return False
-        self._forgotten_s[key] = self._forgotten_s.pop(key)
-        return True
+        return forgotten_s - now_s + _WINDOW_S / per_minute > _WINDOW_S + _ROUNDING_S
 
     def count(self, key: _Key, now_s: float, per_minute: int, longest_s: float) -> None:
         """Count a failure. All failures of the key are forgotten after `longest_s`, or before."""
-        forgotten_s = max(self._forgotten_s.pop(key, now_s), now_s) + _WINDOW_S / per_minute
-        if len(self._forgotten_s) >= self._max_keys:
-            del self._forgotten_s[next(iter(self._forgotten_s))]
-        self._forgotten_s[key] = min(forgotten_s, now_s + longest_s)
+        before_s = self._forgotten_s.get(key)
+        is_new = before_s is None
+        if before_s is None:
+            before_s = self._remove_smallest() if len(self) >= self._max_keys else now_s
+        forgotten_s = min(max(before_s, now_s) + _WINDOW_S / per_minute, now_s + longest_s)
+        self._forgotten_s[key] = forgotten_s
+        if is_new:
+            heappush(self._smallest, self._entry(forgotten_s, key))
+
+    def _remove_smallest(self) -> float:
+        """Remove the key with the smallest count; return the time at which it was forgotten."""
+        while True:
+            noted_s, _, key = self._smallest[0]
+            forgotten_s = self._forgotten_s[key]
+            if noted_s == forgotten_s:
+                heappop(self._smallest)
+                return self._forgotten_s.pop(key)
+            heapreplace(self._smallest, self._entry(forgotten_s, key))
+
+    def _entry(self, forgotten_s: float, key: _Key) -> tuple[float, int, _Key]:
+        self._number += 1
+        return forgotten_s, self._number, key
 
 
 class FailedLogins:

@@ -13,7 +13,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.security.principal import ANONYMOUS, EVERY_NAME, USER_TYPE, Principal, parse_principal
+from kgw.security.principal import (
+    ANONYMOUS,
+    USER_TYPE,
+    Principal,
+    check_user_name,
+    parse_principal,
+)
 from kgw.security.sasl.scram import (
     MIN_ITERATIONS,
     ScramCredential,
@@ -258,8 +264,10 @@ def _check_may_change(token: DelegationToken, principal: Principal) -> None:
 
 def _check_name(name: str) -> None:
     """Raise INVALID_REQUEST for a name that no client can log in with."""
-    if not name or name in {EVERY_NAME, ANONYMOUS.name} or not name.isprintable():
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "no user can have the name of a principal")
+    try:
+        check_user_name(name)
+    except ValueError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
 
 def check_token_requests_allowed(principal: Principal, used_token_id: str | None) -> None:

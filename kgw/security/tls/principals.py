@@ -12,7 +12,7 @@ import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from kgw.security.principal import EVERY_NAME, USER_TYPE, Principal
+from kgw.security.principal import RESERVED_NAMES, USER_TYPE, Principal
 from kgw.security.tls.errors import TlsSettingError
 from kgw.security.tls.java_patterns import java_only_syntax
 from kgw.security.tls.x509 import distinguished_name, read_certificate
@@ -139,15 +139,16 @@ class PrincipalMapper:
     def name_of(self, name: str) -> str:
         """Return the name that the first matching rule gives to a distinguished name.
 
-        Raises NoPrincipalError if there is none, or if it makes an empty name, or `*`.
+        Raises NoPrincipalError if there is none, or if it makes an empty or a reserved name.
         """
         if len(name) > _LONGEST_NAME:
             raise NoPrincipalError(f"the name in a certificate has {len(name)} characters")
         for rule in self._rules:
             mapped = name if rule is None else rule.apply(name)
-            if mapped == EVERY_NAME:
+            if mapped in RESERVED_NAMES:
                 raise NoPrincipalError(
-                    f"a rule gives the certificate {name!r} the name of everybody"
+                    f"a rule gives the certificate {name!r} the name {mapped}, which no client may "
+                    "have"
                 )
             if mapped:
                 return mapped

@@ -1,7 +1,7 @@
 """Replaces a listener's certificates while its connections stay open.
 
-`ReloadRule` decides without reading files. `CertificateFiles` reads them, so that a caller runs it
-outside the event loop. The listener's server gets a `ReloadableContext`.
+`CertificateFiles` reads files, so that a caller runs it outside the event loop. The listener's
+server gets a `ReloadableContext`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from kgw.security.tls.keystores import (
 from kgw.security.tls.plain_keys import PlainKey, plain_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kgw.security.tls.options import TlsOptions
 
 
@@ -44,44 +42,11 @@ Stamps = dict[str, FileStamp | None]
 """The stamp of each path; None for a file that does not exist or cannot be reached."""
 
 
-class ReloadRule:
-    """Decides when to load files, and which problems to report. Pure."""
-
-    def __init__(self, stamps: Mapping[str, FileStamp | None]) -> None:
-        """`stamps` are those of the loaded files, from before they were read."""
-        self._loaded = dict(stamps)
-        self._reported: str | None = None
-
-    def must_load(self, stamps: Mapping[str, FileStamp | None]) -> bool:
-        """Return whether the files differ from the loaded ones."""
-        differ = dict(stamps) != self._loaded
-        if not differ:
-            self._reported = None
-        return differ
-
-    def succeed(self, stamps: Mapping[str, FileStamp | None]) -> None:
-        """Note that files with these stamps are in use."""
-        self._loaded = dict(stamps)
-        self._reported = None
-
-    def fail(self, reason: str) -> bool:
-        """Note that the files cannot be loaded. Return whether to report the reason.
-
-        The caller tries the files again each time: a reason such as a missing permission goes
-        away without a new stamp. The same reason is reported once.
-        """
-        is_new = reason != self._reported
-        self._reported = reason
-        return is_new
-
-
 class Reload(NamedTuple):
     """The result of `CertificateFiles.look`."""
 
     context: ssl.SSLContext | None = None
     """A context from the new files."""
-    problem: str | None = None
-    """Why the new files are not used; only when this reason is new."""
     warnings: tuple[str, ...] = ()
     """Certificates of the new files that have expired, or are not valid yet; a key file that other
     users can use."""
@@ -101,31 +66,24 @@ class CertificateFiles:
         """
         self._options = options
         self._with_key = with_key
-        stamps = stamps_of(options)
-        loaded = _load(options, now_s, with_key=with_key)
-        self._rule = ReloadRule(stamps)
-        self.first = loaded
+        self._loaded = stamps_of(options)
+        """The stamps of the files in use, from before they were read."""
+        self.first = _load(options, now_s, with_key=with_key)
         """The context from the files at the start."""
 
     def look(self, now_s: float, *, is_asked: bool = False) -> Reload:
         """Look whether the files have changed, and load them if so. Call it in a thread.
 
-        If an operator has asked, files that seem the same are loaded, too. No error leaves this
-        method, as the caller must go on to look.
+        If an operator has asked, files that seem the same are loaded, too. Files that cannot be
+        loaded are tried again each time: a reason such as a missing permission goes away without a
+        new stamp. Raises TlsSettingError, OSError.
         """
-        try:
-            return self._look(now_s, is_asked=is_asked)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the next look may succeed
-            reason = load_problem(error)
-            return Reload(problem=reason if self._rule.fail(reason) else None)
-
-    def _look(self, now_s: float, *, is_asked: bool) -> Reload:
         # The stamps are read before the files, so that the next call notices a change in between.
         stamps = stamps_of(self._options)
-        if not self._rule.must_load(stamps) and not is_asked:
+        if stamps == self._loaded and not is_asked:
             return Reload()
         loaded = _load(self._options, now_s, with_key=self._with_key)
-        self._rule.succeed(stamps)
+        self._loaded = stamps
         return loaded
 
 

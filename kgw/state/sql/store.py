@@ -154,14 +154,16 @@ class SqlStateStore(StateStore):
         read_text = self._dialect.read_text
         rows: dict[str, Row] = {}
         damaged: list[str] = []
+        values: dict[str, object] = {}
         for stored_key, value, version, checksum in stored:
             key = read_text(stored_key)
             if key is not None and _is_intact(kind, key, value, version, checksum):
                 rows[key] = Row(value, version)
             else:
                 damaged.append(str(stored_key) if key is None else key)
+                values[damaged[-1]] = value
         if damaged:
-            raise DamagedRowsError(kind, rows, damaged)
+            raise DamagedRowsError(kind, rows, damaged, values)
         return rows
 
     async def apply(self, changes: Sequence[Change]) -> None:

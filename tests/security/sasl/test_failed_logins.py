@@ -236,20 +236,74 @@ def test_memory_is_bounded() -> None:
     assert 50 + 70 + 70 == clock.failed.size
 
 
-def test_the_oldest_entries_are_forgotten_first() -> None:
-    """A full table keeps those who go on failing, and those who log in again."""
-    clock = Clock(FailedLogins(max_networks=3, max_names=3))
-    clock.works("good", "n")
+def test_made_up_names_do_not_reset_the_count_of_a_name() -> None:
+    """Whoever guesses a password gets no more checks by asking for very many other names."""
+    clock = Clock(FailedLogins(max_names=500))
+    assert clock.works("good")
+    clock.spend()
+    checked = 0
+    for minute in range(5):
+        while clock.fails("good"):
+            checked += 1
+        for number in range(4_000):
+            clock.now_s += 60 / 4_000
+            clock.fails(f"guess-{minute}-{number}")
+    assert OF_A_NAME * 5 == checked
+
+
+@pytest.mark.parametrize("names", [1_000, 10_000])
+def test_very_many_names_at_once_buy_at_most_one_check_each(names: int) -> None:
+    """A name that was replaced is checked once, and has the count of the name it replaces."""
+    clock = Clock(FailedLogins(max_names=100))
+    assert clock.works("good")
+    clock.spend()
+    checked = 0
+    for number in range(names):
+        checked += clock.fails("good")
+        clock.fails(f"guess-{number}")
+    assert checked <= OF_A_NAME + names // 100
+
+
+def test_a_name_that_was_replaced_is_counted_on() -> None:
+    """If all other names have larger counts, the name loses its place, and no count is lost."""
+    clock = Clock(FailedLogins(max_names=2))
+    assert [True] * 9 == [clock.fails("bad") for _ in range(9)]
+    for name in ("a", "b", "a", "b", "c"):
+        clock.fails(name, OTHER)
+    for _ in range(10):
+        clock.fails("c", OTHER)
+    assert clock.fails("d", OTHER)
+    assert [True] + [False] * 9 == [clock.fails("bad") for _ in range(10)]
+
+
+def test_a_new_name_in_a_full_table_begins_with_the_smallest_count() -> None:
+    """It waits for as long as the name that it has replaced, and not for longer."""
+    clock = Clock(FailedLogins(max_names=2))
+    assert [True] * 5 == [clock.fails("a") for _ in range(5)]
+    assert [True] * 3 == [clock.fails("b") for _ in range(3)]
+    assert [True] * 7 + [False] == [clock.fails("c") for _ in range(8)]
+    clock.now_s += 60
+    assert [True] * 10 + [False] == [clock.fails("d") for _ in range(11)]
+
+
+def test_a_full_table_keeps_the_networks_that_fail_most() -> None:
+    """Many other networks with a failure each do not open one that is limited."""
+    clock = Clock(FailedLogins(max_networks=50))
+    clock.spend()
+    for number in range(500):
+        clock.now_s += 0.001
+        assert clock.fails("a", f"other-{number}")
+    assert clock.is_limited()
+
+
+def test_who_logs_in_again_stays_exempt() -> None:
+    """In a full table the name is forgotten that has not logged in for the longest time."""
+    clock = Clock(FailedLogins(max_names=3))
     for number in range(200):
-        clock.fails("bad", "n")
-        clock.works("good", "n")
-        clock.fails("bad", f"other-{number}")
-        clock.works(f"user-{number}", f"other-{number}")
-    assert not clock.fails("bad", "n")
-    for number in range(PER_MINUTE):
-        clock.fails(f"guess-{number}", "n")
-    assert clock.is_limited("n")
-    assert clock.works("good", "n")
+        assert clock.works("good")
+        assert clock.works(f"user-{number}", f"other-{number}")
+    clock.spend()
+    assert clock.works("good")
 
 
 def test_long_names_share_an_entry() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -118,10 +119,11 @@ def test_a_certificate_without_a_name_has_no_principal() -> None:
         PrincipalMapper().name_of("")
 
 
-def test_no_client_is_called_as_everybody() -> None:
-    """In access rules `User:*` means every principal."""
-    with pytest.raises(NoPrincipalError, match=r"the certificate '\*' the name of everybody"):
-        PrincipalMapper().name_of("*")
+@pytest.mark.parametrize("name", ["*", "ANONYMOUS"])
+def test_no_client_has_a_reserved_name(name: str) -> None:
+    """In access rules one means every principal, and the other clients without a login."""
+    with pytest.raises(NoPrincipalError, match=f"the name {re.escape(name)}, which no client"):
+        PrincipalMapper(r"RULE:^CN=(.*)$/$1/").name_of(f"CN={name}")
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\x85", "\u2028", "\u2029"])
