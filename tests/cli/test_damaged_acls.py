@@ -64,7 +64,7 @@ def data_dir(tmp_path: Path, offline: Commands) -> Path:
             rules = access()
             await rules.open(state)
             await rules.add(RULES)
-            await state.apply([Change(ACCESS_RULE, "other", b'{"type":"\x1b[31m"}')])
+            await state.apply([Change(ACCESS_RULE, "other", b'{"type":"\x07"}')])
 
     asyncio.run(add())
     with closing(sqlite3.connect(data / "meta.sqlite")) as database, database:
@@ -104,7 +104,7 @@ def test_damaged_rules_are_shown_and_deleted(data_dir: Path, offline: Commands) 
     deleted = offline.succeed("acls", "delete", *where, "-y")
     assert 2 == deleted.count("Deleted: damaged rule ")
     assert '"name":"orders"' in deleted.replace('": "', '":"')
-    assert "\x1b" not in deleted
+    assert "\x07" not in deleted
     assert RULES[1:] == stored(data_dir)
     again = offline.run("acls", "delete", *where, "-y")
     assert (ExitCode.OK, "There are no damaged access rules.\n") == (again.exit_code, again.stderr)

@@ -242,26 +242,29 @@ def test_made_up_names_do_not_reset_the_count_of_a_name() -> None:
     assert clock.works("good")
     clock.spend()
     checked = 0
-    for minute in range(5):
+    for turn in range(30):
         while clock.fails("good"):
             checked += 1
-        for number in range(4_000):
-            clock.now_s += 60 / 4_000
-            clock.fails(f"guess-{minute}-{number}")
-    assert OF_A_NAME * 5 == checked
+        for number in range(600):
+            clock.now_s += 8 / 600
+            clock.fails(f"guess-{turn}-{number}")
+    in_that_time = OF_A_NAME + 29 * 8 * OF_A_NAME // 60
+    assert in_that_time - 1 <= checked <= in_that_time
 
 
-@pytest.mark.parametrize("names", [1_000, 10_000])
-def test_very_many_names_at_once_buy_at_most_one_check_each(names: int) -> None:
+@pytest.mark.parametrize("before", [0, 5_000])
+def test_very_many_names_at_once_buy_one_check_for_a_table_of_them(before: int) -> None:
     """A name that was replaced is checked once, and has the count of the name it replaces."""
     clock = Clock(FailedLogins(max_names=100))
     assert clock.works("good")
     clock.spend()
+    for number in range(before):
+        clock.fails(f"early-{number}")
     checked = 0
-    for number in range(names):
+    for number in range(10_000):
         checked += clock.fails("good")
         clock.fails(f"guess-{number}")
-    assert checked <= OF_A_NAME + names // 100
+    assert checked <= OF_A_NAME + 10_000 / 100
 
 
 def test_a_name_that_was_replaced_is_counted_on() -> None:
