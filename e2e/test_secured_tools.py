@@ -1,4 +1,4 @@
-"""Kafka's own tools on SASL_SSL: users, access rules, and what these rules allow and refuse."""
+"""Kafka's own tools on SASL_SSL: users, rules, tokens, and what the rules allow and refuse."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ PRODUCER = {
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+TOKENS = "org.apache.kafka.tools.DelegationTokenCommand"
 TOPIC, OTHER_TOPIC, GROUP = "orders", "invoices", "billing"
 NO_TOPIC = r"TopicAuthorizationException|Topic authorization failed|Not authorized to access topics"
 """Some tools print the message, some the class."""
@@ -52,10 +53,11 @@ class Tools:
         *,
         mechanism: str = "SCRAM-SHA-512",
         trusted: str = "trusted",
+        more: str = "",
     ) -> None:
         """Write the file with which a tool logs in as a user."""
         escaped = password.replace("\\", "\\\\").replace('"', '\\"')
-        login = f'{SCRAM_LOGIN} required username="{user}" password="{escaped}";'
+        login = f'{SCRAM_LOGIN} required username="{user}" password="{escaped}"{more};'
         lines = {
             "security.protocol": "SASL_SSL",
             "ssl.truststore.type": "PEM",
@@ -137,7 +139,8 @@ def as_property(value: str) -> str:
 @pytest.fixture(params=VERSIONS)
 def tools(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tools]:
     """The tools with a gateway of their own."""
-    with SecuredGateway(tmp_path) as gateway:
+    secret = {"KGW_DELEGATION_TOKEN_SECRET_KEY": "a secret of more than 32 characters"}
+    with SecuredGateway(tmp_path, environment=secret) as gateway:
         yield Tools(request.param, gateway)
 
 
@@ -226,6 +229,32 @@ def check_groups(tools: Tools) -> None:
     assert re.search(NO_GROUP, refused), refused
 
 
+def create_token(tools: Tools) -> str:
+    """Create a token of Alice, with which the tools can log in; return its id."""
+    printed = tools.printed("alice", TOKENS, "--create", "--max-life-time-period", "-1")
+    found = re.search(r"\n(\S{22}) +(\S{88}) +User:alice", printed)
+    assert found, printed
+    tools.write_properties(found[1], found[2], more=' tokenauth="true"')
+    described = ("--describe", "--owner-principal", "User:alice")
+    assert found[1] in tools.printed("alice", TOKENS, *described)
+    assert found[1] not in tools.printed("bob", TOKENS, *described)
+    return found[1]
+
+
+def check_token(tools: Tools, token_id: str) -> None:
+    """A token has the rights of its owner, but creates no other, and ends when it is told to."""
+    assert [TOPIC] == tools.printed(token_id, TOPICS, "--list").split()
+    refused = tools.refusal(token_id, TOKENS, "--create", "--max-life-time-period", "-1")
+    assert "Delegation Token requests are not allowed" in refused
+    (hmac,) = re.findall(
+        rf"{re.escape(token_id)} +(\S+)",
+        tools.printed("alice", TOKENS, "--describe", "--owner-principal", "User:alice"),
+    )
+    expired = ("--expire", "--expiry-time-period", "-1", "--hmac", hmac)
+    tools.printed("alice", TOKENS, *expired)
+    assert re.search(NO_LOGIN, tools.refusal(token_id, TOPICS, "--list"))
+
+
 def check_logins(tools: Tools) -> None:
     """A wrong password and another authority end a tool with the reason."""
     tools.write_properties("alice", "wrong")
@@ -237,14 +266,16 @@ def check_logins(tools: Tools) -> None:
 
 
 def test_kafkas_tools_with_logins_and_rules(tools: Tools) -> None:
-    """They set up users and rules, obey these, and find them after a kill -9."""
+    """They set up users, rules and tokens, obey them, and find them after a kill -9."""
     check_users(tools)
     check_rules(tools)
     check_topics(tools)
     check_records(tools)
     check_groups(tools)
+    token_id = create_token(tools)
     tools.gateway.kill()
     tools.gateway.start()
+    check_token(tools, token_id)
     check_logins(tools)
     tools.users("--alter", "--entity-name", "alice", "--delete-config", "SCRAM-SHA-512")
     assert re.search(NO_LOGIN, tools.refusal("alice", TOPICS, "--list"))
