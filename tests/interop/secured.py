@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from kgw.client import AdminClient, AsyncClient, GroupClient, client_security
+from kgw.client.delegation_tokens import TokenClient, TokenDetails
 from kgw.client.values import ScramUpsertion
 from kgw.security.acls.binding import AclBinding
 from kgw.security.acls.terms import AclOperation, PatternType, PermissionType, ResourceType
@@ -24,7 +25,7 @@ from kgw.testing.certificates import CertificateAuthority
 from tests import patience
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
 ResultT = TypeVar("ResultT")
@@ -82,8 +83,16 @@ def password_of(user: str) -> str:
 class SecuredGateway:
     """A gateway process with a listener for logins and one for certificates."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = folder
+        self._settings = dict(settings or {})
+        self._environment = {**os.environ, **(environment or {})}
         self.log_path = folder / "gateway.log"
         authority = CertificateAuthority("kgw test", time.time())
         another = CertificateAuthority("somebody else", time.time())
@@ -151,6 +160,12 @@ class SecuredGateway:
         """Create a topic of one partition."""
         self._as_administrator(lambda client: AdminClient(client).create_topic(topic, partitions=1))
 
+    def create_token(self, user: str) -> TokenDetails:
+        """Create a delegation token that logs in a user."""
+        return self._as_administrator(
+            lambda client: TokenClient(client).create(owner=f"User:{user}")
+        )
+
     def __enter__(self) -> Self:
         self._add_administrator()
         self.start()
@@ -170,6 +185,7 @@ class SecuredGateway:
             "ssl.principal.mapping.rules": "RULE:^CN=([^,]+),O=kgw$/$1/",
             "sasl.enabled.mechanisms": ",".join(way.name for way in BY_PASSWORD),
             "super.users": f"User:{ADMIN}",
+            **self._settings,
         }
         command = [sys.executable, "-m", "kgw", "serve", "--json", "--data-dir", self._data_dir]
         for listener in listeners:
@@ -178,7 +194,11 @@ class SecuredGateway:
             command += ["--set", f"{name}={value}"]
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=self._environment,
             )
         assert self._process.stdout is not None
         ready = self._process.stdout.readline()

@@ -4,12 +4,11 @@ import (
 	"crypto/sha256"
 	"crypto/sha512"
 	"errors"
-	"hash"
 	"slices"
 
 	"github.com/IBM/sarama"
-	"github.com/xdg-go/scram"
 
+	"kgw/e2e/internal/conversation"
 	"kgw/e2e/internal/security"
 )
 
@@ -43,29 +42,11 @@ func protect(config *sarama.Config, properties security.Properties) error {
 	switch mechanism {
 	case sarama.SASLTypePlaintext:
 	case sarama.SASLTypeSCRAMSHA256:
-		config.Net.SASL.SCRAMClientGeneratorFunc = conversations(sha256.New)
+		config.Net.SASL.SCRAMClientGeneratorFunc = conversation.Generator(sha256.New)
 	case sarama.SASLTypeSCRAMSHA512:
-		config.Net.SASL.SCRAMClientGeneratorFunc = conversations(sha512.New)
+		config.Net.SASL.SCRAMClientGeneratorFunc = conversation.Generator(sha512.New)
 	default:
 		return properties.UnknownMechanism()
 	}
 	return nil
-}
-
-func conversations(hashed func() hash.Hash) func() sarama.SCRAMClient {
-	return func() sarama.SCRAMClient { return &conversation{hashed: hashed} }
-}
-
-// conversation is what sarama leaves to its users: SCRAM itself.
-type conversation struct {
-	*scram.ClientConversation
-	hashed scram.HashGeneratorFcn
-}
-
-func (begun *conversation) Begin(user, password, authorization string) error {
-	client, err := begun.hashed.NewClient(user, password, authorization)
-	if err == nil {
-		begun.ClientConversation = client.NewConversation()
-	}
-	return err
 }
