@@ -19,12 +19,11 @@ from kgw.client.errors import (
 )
 from kgw.client.failures import describe, is_of_handshake, is_tls_record, what_answers
 from kgw.client.login import log_in
-from kgw.client.values import REQUEST_TIMEOUT_S, ApiSupport
+from kgw.client.values import REQUEST_TIMEOUT_S
 from kgw.clock import SystemClock
 from kgw.config.listeners import format_address
 from kgw.errors import DecodeError, ErrorCode, ProtocolError
-from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
-from kgw.protocol.codec import request_class
+from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.framing import FrameReader, decode_response, request_frame
 from kgw.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
@@ -221,22 +220,6 @@ class Connection(asyncio.BufferedProtocol):
                 f"not in any of {first} to {last}"
             )
         return min(last, served[1])
-
-    def api_support(self) -> list[ApiSupport]:
-        """Return a row for each API that the server supports, sorted by key."""
-        rows = []
-        for api_key, (server_min, server_max) in sorted(self.versions.items()):
-            name, client_min, client_max, spoken = _api_name(api_key), None, None, None
-            if api_key in MESSAGE_KEYS:
-                message = request_class(api_key)
-                name = message.__name__.removesuffix("Request")
-                client_min, client_max = message.valid_versions
-                highest = min(client_max, server_max)
-                spoken = highest if highest >= max(client_min, server_min) else None
-            rows.append(
-                ApiSupport(api_key, name, server_min, server_max, client_min, client_max, spoken)
-            )
-        return rows
 
     def send(self, message: Request, version: int) -> asyncio.Future[Response]:
         """Send a request at once, and return the future for its response.
@@ -507,10 +490,3 @@ class Connection(asyncio.BufferedProtocol):
                 f"{error} at the first request; does it {hint}, or not speak Kafka?",
                 is_encrypted=not is_plain,
             ) from None
-
-
-def _api_name(api_key: int) -> str:
-    try:
-        return ApiKey(api_key).name.title().replace("_", "")
-    except ValueError:
-        return f"API {api_key}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.cli.doctor import doctor
 from kgw.cli.doctor.connecting import Listening, ServedCertificate
 from kgw.cli.doctor.examination import Examination, Reach, TopicReadResult, find_problems
 from kgw.cli.shared.errors import ExitCode
@@ -17,7 +18,6 @@ from kgw.client import (
     PartitionDescription,
     TopicDescription,
 )
-from kgw.client.connection import Connection
 from kgw.problems import BATCH_ROOM, HELD
 from kgw.security.tls.x509 import HostNames
 from kgw.types import ZERO_TOPIC_ID, TopicName
@@ -95,7 +95,7 @@ def test_an_api_that_the_client_does_not_know_has_no_versions_of_it(
 ) -> None:
     """As with a server that is newer: a dash stands for them, and it is no problem."""
     apis = [*examined(HEALTHY).apis, ApiSupport(900, "Unknown", 0, 1, None, None, None)]
-    monkeypatch.setattr(Connection, "api_support", lambda _: apis)
+    monkeypatch.setattr(doctor, "api_support", lambda _: apis)
     rows = [line.split() for line in kgw.succeed("doctor").splitlines()]
     assert [["900", "Unknown", "0-1", "-", "-"]] == [row for row in rows if row[:1] == ["900"]]
 

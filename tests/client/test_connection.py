@@ -16,6 +16,7 @@ from kgw.client import (
     RequestTimedOutError,
     UnsupportedApiError,
 )
+from kgw.client.api_support import api_support
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.framing import peek_request_header, response_frame
 from kgw.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -131,7 +132,7 @@ async def test_an_api_in_no_common_version_is_refused_before_it_is_sent() -> Non
             connection.spoken_version(ProduceRequest, 3)
         with pytest.raises(UnsupportedApiError, match="does not serve Metadata"):
             connection.spoken_version(MetadataRequest)
-        support = {api.name: api for api in connection.api_support()}
+        support = {api.name: api for api in api_support(connection.versions)}
         assert 2 == support["Produce"].spoken
         await connection.aclose()
 
@@ -248,7 +249,7 @@ async def test_apis_of_a_newer_kafka_are_listed_by_number() -> None:
     answer.api_keys.append(ApiVersion(api_key=999, min_version=0, max_version=1))
     async with scripted_server(lambda frame: reply(frame, answer, 4)) as port:
         connection = await Connection.open("127.0.0.1", port)
-        support = {api.api_key: api for api in connection.api_support()}
+        support = {api.api_key: api for api in api_support(connection.versions)}
         assert ("Vote", None) == (support[52].name, support[52].spoken)
         assert "API 999" == support[999].name
         await connection.aclose()

@@ -43,6 +43,7 @@ from kgw.cli.shared.settings import (
     with_variables_checked,
 )
 from kgw.client import AsyncClient, ClientError, Connection, Delays
+from kgw.client.api_support import api_support
 from kgw.clock import SystemClock
 from kgw.config.listeners import SecurityProtocol, format_address
 from kgw.errors import KgwError
@@ -268,7 +269,7 @@ async def _examine(
     )
     async with client:
         connection = await client.any_connection()
-        apis = connection.api_support()
+        apis = api_support(connection.versions)
         cluster = await client.cluster()
         topics = await client.topics()
         settings = await _settings(client, cluster)
