@@ -405,8 +405,8 @@ class ServerProcess:
             self._dispatcher = dispatcher
             server = Server(dispatcher, limits_from(gateway.config), self._clock, self._metrics)
             server.when_refused = partial(self._note_refused, CONNECTIONS)
-            server.when_out_of_descriptors = partial(self._note_refused, DESCRIPTORS)
-            asyncio.get_running_loop().set_exception_handler(server.take_loop_error)
+            server.descriptors.when_out = partial(self._note_refused, DESCRIPTORS)
+            asyncio.get_running_loop().set_exception_handler(server.descriptors.take_loop_error)
             self._bound = await server.open(
                 self._config.bound_listeners,
                 self._given,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 from asyncio import Event, get_running_loop, sleep, timeout
 from functools import partial
 from heapq import nsmallest
 from itertools import islice
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from operator import attrgetter
-from socket import socket
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kgw.errors import ListenError
 from kgw.handlers.context import Session
@@ -20,13 +18,15 @@ from kgw.logs import EventLogger, QuietLog
 from kgw.metrics import count
 from kgw.security.principal import ANONYMOUS
 from kgw.server.connection import KafkaConnection
+from kgw.server.descriptors import Descriptors
 from kgw.server.limits import connection_limits
 from kgw.server.listeners import bind, bound_listener, limit_sending, plain_host
 from kgw.server.memory import RequestMemory
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, AbstractServer, Transport
+    from asyncio import AbstractServer, Transport
     from collections.abc import Callable, Mapping, Sequence
+    from socket import socket
 
     from kgw.clock import Clock, Timer
     from kgw.config import Config, Listener
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from kgw.server.listener_security import ListenerSecurity
 
 _log = EventLogger(__name__)
-
-_OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 # More than five requests of four batches of 16 KB, which a producer has in flight: a request that
 # does not fit one read costs two more reads and a copy. Pages that no read has filled take no
@@ -101,8 +99,7 @@ class Server:
         self._quiet = QuietLog(_log)
         self.when_refused: Callable[[str], object] = _leave_it
         """Called for each refused connection, with the reason."""
-        self.when_out_of_descriptors: Callable[[str], object] = _leave_it
-        """Called with the reason at each sweep that finds that no connections can be accepted."""
+        self.descriptors = Descriptors()
         self._answered: dict[KafkaConnection, None] = {}
         self._large_turns: dict[KafkaConnection, None] = {}
         self._fetch_turns: dict[KafkaConnection, None] = {}
@@ -391,36 +388,13 @@ class Server:
 
     def report_no_accept(self, error: OSError) -> None:
         """Report that a connection cannot be accepted."""
-        if not self._tell_of_descriptors(error):
+        if not self.descriptors.tell(error):
             fields = {"why": error.strerror or str(error)}
             self._quiet.warning("no connection can be accepted", "accept", self.now_s, fields)
 
     def report_bug(self, error: BaseException) -> None:
         self.metrics.internal_errors += 1
         _log.error("a request failed through a bug of kgw", error=error)
-
-    def take_loop_error(self, loop: AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log errors of the loop; for a lack of descriptors, only call a callback.
-
-        asyncio reports up to as many of these at once as connections may wait to be accepted.
-        """
-        error = context.get("exception")
-        if not isinstance(error, OSError) or not self._tell_of_descriptors(error):
-            loop.default_exception_handler(context)
-
-    def _look_at_descriptors(self) -> None:
-        """Check whether a connection could be accepted. uvloop closes refused ones silently."""
-        try:
-            socket().close()
-        except OSError as error:
-            self._tell_of_descriptors(error)
-
-    def _tell_of_descriptors(self, error: OSError) -> bool:
-        """Report an error that means a lack of descriptors; return whether it does."""
-        if error.errno not in _OUT_OF_DESCRIPTORS:
-            return False
-        self.when_out_of_descriptors(f"no connection can be accepted: {error.strerror}")
-        return True
 
     # --- the sweep --------------------------------------------------------------------------------
 
@@ -432,7 +406,7 @@ class Server:
         """Check the connections whose next deadline has passed, with one timer for all of them."""
         now_s = self.now_s = self._clock.monotonic_s()
         self.metrics.request_memory_bytes = self.memory.used_bytes
-        self._look_at_descriptors()
+        self.descriptors.look()
         if self._handshakes is not None:
             self._handshakes.go_on()
         self._due = [one for one in self.connections if one.deadline_s <= now_s]

@@ -119,7 +119,7 @@ class ServedBroker:
         self.dispatcher = FaultDispatcher(self.gateway, faults, SystemClock(), costume)
         self.server = BrokerServer(self.dispatcher, config, self.gateway, faults)
         self.server.when_refused = partial(self.gateway.refusals.note, CONNECTIONS)
-        self.server.when_out_of_descriptors = partial(self.gateway.refusals.note, DESCRIPTORS)
+        self.server.descriptors.when_out = partial(self.gateway.refusals.note, DESCRIPTORS)
         self.gateway.when_configured.append(self.server.configure)
         self._client: InsideClient | None = None
         self._backend = backend

@@ -99,7 +99,7 @@ class Secured:
         self.server = Server(
             dispatcher or self.dispatcher, limits or Limits(), self.clock, self.metrics
         )
-        asyncio.get_running_loop().set_exception_handler(self.server.take_loop_error)
+        asyncio.get_running_loop().set_exception_handler(self.server.descriptors.take_loop_error)
         self.bound = await self.server.open(
             self.config.bound_listeners, security=self.security.listeners
         )
@@ -434,7 +434,7 @@ class TestLimitsOfHandshakes:
         async def test() -> None:
             async with one.served():
                 told: list[str] = []
-                one.server.when_out_of_descriptors = told.append
+                one.server.descriptors.when_out = told.append
                 handshakes = one.handshakes
                 (listener,) = handshakes._listeners  # noqa: SLF001
                 full = Full(listener.bound)

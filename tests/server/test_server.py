@@ -302,7 +302,7 @@ async def test_want_of_descriptors_is_told() -> None:
     """The sweep looks whether a connection could be accepted: uvloop closes it without a word."""
     async with running() as one:
         told: list[str] = []
-        one.server.when_out_of_descriptors = told.append
+        one.server.descriptors.when_out = told.append
         one.clock.advance(SWEEP_INTERVAL_S + 1)
         assert [] == told
         with no_descriptors():
@@ -341,18 +341,20 @@ async def test_what_asyncio_says_of_descriptors_is_told(
     """Once a look, instead of a traceback for each connection that may wait; the rest is logged."""
     async with running() as one:
         told: list[str] = []
-        one.server.when_out_of_descriptors = told.append
+        one.server.descriptors.when_out = told.append
         loop = asyncio.get_running_loop()
         error = OSError(number, os.strerror(number))
         with caplog.at_level(logging.ERROR, "asyncio"):
             # An earlier test may have left the level at which loops tell of their servers.
             caplog.clear()
-            one.server.take_loop_error(loop, {"message": "accept", "exception": error})
+            one.server.descriptors.take_loop_error(loop, {"message": "accept", "exception": error})
             assert [f"no connection can be accepted: {error.strerror}"] == told
             assert [] == caplog.records
             for other in (OSError(errno.EIO, "x"), ValueError()):
-                one.server.take_loop_error(loop, {"message": "another", "exception": other})
-            one.server.take_loop_error(loop, {"message": "none"})
+                one.server.descriptors.take_loop_error(
+                    loop, {"message": "another", "exception": other}
+                )
+            one.server.descriptors.take_loop_error(loop, {"message": "none"})
         assert 1 == len(told)
         assert ["another", "another", "none"] == [
             record.getMessage().splitlines()[0] for record in caplog.records
