@@ -296,7 +296,7 @@ async def test_damaged_group_row_lets_members_join_anew() -> None:
 
 
 async def test_limit_of_groups() -> None:
-    """More groups than allowed are refused, members' and others' alike."""
+    """More groups than allowed are refused, to members, to others and in transactions."""
     driver = GroupDriver()
     driver.settings = driver.settings._replace(groups_max=1)
     await driver.start()
@@ -304,6 +304,7 @@ async def test_limit_of_groups() -> None:
     driver.group = "second"
     assert ErrorCode.GROUP_MAX_SIZE_REACHED is (await driver.join()).error
     assert ErrorCode.COORDINATOR_NOT_AVAILABLE is await driver.commit(1)
+    assert ErrorCode.COORDINATOR_NOT_AVAILABLE is await driver.commit_in_transaction(1)
 
 
 async def test_what_is_counted(driver: GroupDriver) -> None:
@@ -336,6 +337,19 @@ async def test_explain_tells_who_and_why(driver: GroupDriver) -> None:
     )
     assert "generation formed" in [one["what"] for one in explained["decisions"]]
     assert driver.groups.explain("missing") is None
+
+
+async def test_explain_names_the_members_that_a_rebalance_went_without(
+    driver: GroupDriver,
+) -> None:
+    """The last rebalance lists the member that did not join in time, and nobody else."""
+    leader, silent = await driver.stable(2, session_s=60.0, rebalance_s=5.0)
+    driver.ask_to_join(leader.member_id, session_s=60.0, rebalance_s=5.0)
+    driver.advance(5.0)
+    await turn()
+    explained = driver.groups.explain(driver.group)
+    assert explained is not None
+    assert [[], [silent.member_id]] == [one["missing"] for one in explained["rounds"][-2:]]
 
 
 async def test_offsets_of_clients_that_ask_for_less_time(driver: GroupDriver) -> None:

@@ -862,6 +862,20 @@ async def test_records_that_are_deleted_while_they_are_read_are_not_answered(
     assert {0: ErrorCode.OFFSET_OUT_OF_RANGE} == errors_in(await answer(pending))
 
 
+async def test_records_of_a_topic_that_is_deleted_while_they_are_read_are_not_answered(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The read succeeds, and the answer says that the topic is gone."""
+    storage = await storage_of(gateway, monkeypatch, 1)
+    storage.hang(0)
+    pending = gateway.start(fetch_many([0], max_wait_ms=5000), VERSION)
+    await turns(20)
+    await gateway.topic_manager.delete(topic_of(gateway))
+    storage.go_on()
+    await turns(20)
+    assert {0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} == errors_in(await answer(pending))
+
+
 async def test_what_has_no_room_to_be_late_holds_up_no_answer(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

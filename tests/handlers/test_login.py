@@ -72,6 +72,17 @@ class TestWholeLogins:
         assert await client.is_served()
         assert {"done": 1} == +Counter(users.metrics.logins)
 
+    @pytest.mark.parametrize("mechanism", MECHANISMS)
+    async def test_the_exchange_is_forgotten_at_the_end(
+        self, users: InProcessGateway, mechanism: str
+    ) -> None:
+        """It knows the keys of the user, and no further token may reach it."""
+        client = LoginClient(users)
+        await client.log_in(mechanism)
+        login = client.session.login
+        assert login is not None
+        assert login.exchange is None
+
     async def test_plain_with_bare_tokens(self, users: InProcessGateway) -> None:
         """After SaslHandshake 0 the token has no header, and neither has the answer."""
         client = LoginClient(users)

@@ -136,6 +136,21 @@ async def test_a_stopped_directory_is_backed_up_without_a_server(site: Site) -> 
     await restored.backend.aclose()
 
 
+@pytest.mark.damages_storage("a log is as a crash has left it")
+async def test_a_stopped_directory_with_a_log_that_was_not_opened_is_backed_up(site: Site) -> None:
+    """Its checkpoint is that of the crash before: the records themselves say where it ends."""
+    values = await site.fill(20)
+    await site.backend.abandon()
+    await site.backend.open()
+    await site.backend.aclose()
+    await site.take()
+    assert [20, 0] == [log.end_offset for log in (await site.manifest()).logs]
+    restored = await site.restore()
+    await restored.open()
+    assert values == await restored.values()
+    await restored.backend.aclose()
+
+
 async def test_a_directory_of_a_killed_server_is_refused_without_one(site: Site) -> None:
     """Its journal may hold what its segments lack: a start mends it first."""
     await site.append(b"value")
@@ -1019,6 +1034,13 @@ async def test_a_place_of_something_else_is_refused(site: Site) -> None:
     (other / "letters").mkdir()
     with pytest.raises(DataDirectoryError, match=r"is not empty, and no place of backups.*letters"):
         await site.take()
+
+
+async def test_a_place_whose_note_cannot_be_read_is_refused(site: Site) -> None:
+    """It is not known whose backups are there; the path is named."""
+    (Path(site.place.path) / "kgw-backups.json").mkdir(parents=True)
+    with pytest.raises(DataDirectoryError, match="kgw-backups.json: Is a directory"):
+        site.place.cluster_id()
 
 
 async def test_a_place_of_another_cluster_is_refused(site: Site) -> None:

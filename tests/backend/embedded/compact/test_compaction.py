@@ -257,6 +257,21 @@ def test_a_run_ends_where_some_of_the_segments_were_dropped() -> None:
     assert bases == [one.base_offset for one in log.segments]
 
 
+def test_no_segment_is_exchanged_after_a_failed_sync() -> None:
+    """Nothing is written to a directory that has failed, also not by a run that is under way."""
+    driver = Driver(settings=SETTINGS)
+    fill(driver, 60, 7)
+    log, store = driver.log(), driver.store
+    compaction = SegmentCompaction(driver.fs, plan_compaction(log, CompactionJob(FAR, 0, 0), 0))
+    driver.checkpoint()
+    compacted = next(compaction.run())
+    before = files(driver)
+    store.directory.fail(OSError("a sync has failed"))
+    with pytest.raises(StorageError, match="has failed"):
+        store.swap_segment(log, compacted)
+    assert before == files(driver)
+
+
 def test_the_segment_that_is_appended_to_is_never_exchanged() -> None:
     """Whatever a run has made of it by then, records may have come behind."""
     driver = Driver(settings=SETTINGS)
