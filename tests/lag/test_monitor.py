@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import copy
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -574,6 +575,21 @@ class TestPositions:
         gateway.manual_clock.advance(1)
         await gateway.request(fetch_request(5), 12)
         assert [5] == [one.fetch_offset for one in positions]
+
+    async def test_a_large_fetch_notes_as_seldom(self, gateway: InProcessGateway) -> None:
+        """Each connection once a second at most, also where a request is handled in turns."""
+        request = fetch_request(3)
+        (topic,) = request.topics
+        (asked,) = topic.partitions
+        for number in range(1, 5_000):
+            unknown = copy(asked)
+            unknown.partition = number
+            topic.partitions.append(unknown)
+        positions = gateway.lag.positions
+        await gateway.request(request, 12)
+        asked.fetch_offset = 4
+        await gateway.request(request, 12)
+        assert [(0, 3), (1, 3), (2, 3)] == [(one.partition, one.fetch_offset) for one in positions]
 
     async def test_unknown_partitions_have_no_position(self, gateway: InProcessGateway) -> None:
         """What does not exist is not remembered."""

@@ -56,6 +56,19 @@ def test_an_append_that_was_not_flushed_gets_no_result(options: EmbeddedOptions)
     assert [b"kept"] == driver.values()
 
 
+@pytest.mark.parametrize("options", [DIRECT, JOURNALED])
+def test_a_log_that_has_not_changed_gets_no_checkpoint(options: EmbeddedOptions) -> None:
+    """Otherwise each checkpoint would cost as much as there are logs."""
+    driver = Driver(options)
+    driver.append(b"value")
+    driver.append(b"value", key=OTHER_KEY)
+    assert 2 == len(driver.store.checkpoint())
+    assert [] == driver.store.checkpoint()
+    driver.append(b"value", key=OTHER_KEY)
+    (one,) = driver.store.checkpoint()
+    assert (OTHER_KEY.partition, 2) == (one.partition, one.next_offset)
+
+
 def test_full_journal_files_alternate() -> None:
     """A journal file is reused once its segments are synced, and everything survives."""
     driver = Driver(EmbeddedOptions(journal_bytes=16 << 10, min_free_bytes=0))

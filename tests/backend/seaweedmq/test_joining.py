@@ -356,6 +356,23 @@ async def test_compaction_and_retention_go_on_beside_it() -> None:
         assert len(await _segments(log)) <= 3 * FACTOR
 
 
+async def test_files_that_a_run_has_held_are_joined_after_it() -> None:
+    """Otherwise a log that is compacted once would keep its small files for ever."""
+    async with Cluster(SMALL) as cluster:
+        log = await (await cluster.gateway()).create()
+        assert isinstance(log, Segmented)
+        held = 4 * (FACTOR - 2)
+        await _append(log, range(held + 1))
+        job = CompactionJob(
+            upper_bound=held, now_ms=0, delete_retention_ms=0, is_dry_run=True
+        )
+        await log.compact(job)
+        assert (0, 4) == (await _segments(log))[0]
+        await _append(log, range(held + 1, 4 * (FACTOR + 2)))
+        await _rest(log)
+        assert (await _segments(log))[0][1] > 4
+
+
 async def test_too_many_files_are_named_and_then_refused() -> None:
     """With an error on which clients try again; it passes once some are gone."""
     options = SMALL._replace(many_files=4, most_files=6)

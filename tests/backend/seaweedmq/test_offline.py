@@ -17,9 +17,11 @@ from kgw.backend.log_copy import copy_logs
 from kgw.backend.seaweedmq.chain.leader import LEADER, read_leader
 from kgw.backend.seaweedmq.filer import FilerEntry
 from kgw.backend.seaweedmq.offline.adopt import adopt, find_in
+from kgw.backend.seaweedmq.offline.check import check_partition
 from kgw.backend.seaweedmq.offline.log_place import NamespaceLogs
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.topics.topic_conf import TOPIC_CONF
+from kgw.errors import CorruptionError
 from kgw.testing.backend_harness import KEY, SETTINGS
 from kgw.testing.backend_harness import TOPIC as NAME
 from tests.backend.seaweedmq.namespaces import (
@@ -139,6 +141,33 @@ async def test_a_file_that_was_begun_and_holds_nothing_yet_is_no_problem(
     async with opened_target(str(tmp_path / "copy")) as target:
         (one,) = await copied(await namespace_logs(filers, stack), target)
     assert (30, None) == (one.end_offset, one.failure)
+
+
+async def test_a_log_without_files_may_have_lost_its_only_record() -> None:
+    """The state says that the log ended at 1; its list of files names none."""
+    filers = Filers()
+    await fill(filers.backend(), 0)
+    namespace = filers.namespace()
+    await namespace.filer.open()
+    async with aclosing(namespace.filer):
+        found = [
+            one.detail
+            async for one in check_partition(namespace.filer, filers.partition, KEY, known_end=1)
+        ]
+    (problem,) = found
+    assert problem.startswith("the log ends at 0, before 1, where the state has it end")
+
+
+async def test_a_topic_that_is_there_twice_is_not_copied(stack: AsyncExitStack) -> None:
+    """Nobody knows which of the two directories has its records: both are named."""
+    filers = Filers()
+    await fill(filers.backend())
+    topic, _, version = filers.partition.rpartition("/")[0].rpartition("/")
+    names = filers.store.directories[topic]
+    filers.store.create(topic, names[version]._replace(name="v2099-01-01-00-00-00"))
+    logs = await namespace_logs(filers, stack)
+    with pytest.raises(CorruptionError, match=f"{version} and .*/v2099-01-01-00-00-00"):
+        await logs.logs()
 
 
 async def test_files_that_no_list_names_are_found() -> None:

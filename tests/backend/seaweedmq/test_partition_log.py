@@ -739,6 +739,11 @@ async def test_files_end_by_size_and_by_time() -> None:
         await _append(log, [b"x"])
         assert 4 == len(_files(cluster))
         assert 7 == len(await contents(log))
+        # The hour is that of the file, however often something is appended.
+        for _ in range(2):
+            cluster.clock.advance(1_800)
+            await _append(log, [b"x"])
+        assert 5 == len(_files(cluster))
 
 
 async def test_retention_removes_whole_files() -> None:

@@ -19,6 +19,7 @@ from kgw.backend.seaweedmq.protos.schema_pb2 import Field, RecordType, ScalarTyp
 from kgw.backend.seaweedmq.state.store import ChainStateStore
 from kgw.backend.seaweedmq.topics.directories import TopicDirectories
 from kgw.backend.seaweedmq.topics.topic_conf import RECORD_TYPE, TOPIC_CONF
+from kgw.backend.seaweedmq.topics.topic_rows import TopicRows
 from kgw.config.config import Config, Given
 from kgw.partitions.topics.manager import TopicManager
 from kgw.partitions.topics.topic import TopicRow
@@ -310,6 +311,22 @@ async def test_a_topic_that_goes_meanwhile_is_no_trouble(store: FilerStore) -> N
         await manager.settle()
         assert [] == await manager.kept()
         await manager.delete(topic)
+
+
+async def test_no_row_is_written_after_a_stop(store: FilerStore) -> None:
+    """Another gateway writes them: a row that is noted then would replace a newer one of it."""
+    async with started(store) as manager:
+        await manager.create("orders", 1, {})
+        await manager.settle()
+        topic = manager.orders
+        topics = TopicDirectories(manager.filer, "kafka")
+        await topics.list_all()
+        rows = TopicRows(topics, manager.clock, 1.0)
+        rows.begin()
+        rows.stop()
+        rows.note(topic.topic_id, topic.row()._replace(configs={"retention.ms": "7"}).encode())
+        await manager.settle()
+        assert [topic.row()] == await manager.kept()
 
 
 async def test_a_stop_does_not_wait_for_a_filer_that_is_away(
