@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.server.encrypted_sending import CHUNK_BYTES
+from kgw.metrics import Metrics
+from kgw.server.encrypted_sending import CHUNK_BYTES, EncryptedSender
 from kgw.server.limits import Limits
 from kgw.server.sending import WRITE_BYTES
 from kgw.server.server import SWEEP_INTERVAL_S
 from tests.security.tls.handshakes import client_context
-from tests.server.fakes import API_VERSIONS, FETCH, METADATA, request, settle, until
+from tests.server.fakes import API_VERSIONS, FETCH, METADATA, FakeTransport, request, settle, until
 from tests.server.test_listener_security import LOOPS, NewLoop, Secured, run, secured
 
 if TYPE_CHECKING:
@@ -29,6 +30,24 @@ LARGE_BYTES = 20 << 20
 SOCKET_BYTES = 64 << 10
 UNCOUNTED_BYTES = 1 << 20
 LIMITS = Limits(send_buffer_bytes=SOCKET_BYTES)
+
+
+def test_what_a_client_takes_is_progress_whatever_is_sent() -> None:
+    """One that takes as much as is sent meanwhile is not dropped; one that takes nothing is."""
+    transport = FakeTransport()
+    sender = EncryptedSender(transport, Metrics(), lambda _: None)
+
+    def send(size_bytes: int, unsent_bytes: int) -> None:
+        sender.add([bytes(size_bytes)])
+        sender.flush()
+        transport.unsent = unsent_bytes
+
+    send(1_000, 1_000)
+    assert 1.0 == sender.unsent_since(1.0)
+    send(400, 1_000)
+    assert 2.0 == sender.unsent_since(2.0)
+    send(400, 1_400)
+    assert 2.0 == sender.unsent_since(3.0)
 
 
 class Reader:

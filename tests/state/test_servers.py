@@ -102,6 +102,29 @@ async def test_a_second_gateway_is_refused(server: DatabaseServer, place: str) -
         assert {"a": Row(b"1", 1)} == await store.load("topic")
 
 
+async def test_a_gateway_that_is_refused_leaves_no_session(
+    server: DatabaseServer, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try of a supervisor would leave another one, until the server takes no more."""
+    session_type = SESSIONS[server.kind]
+    connect, aclose = session_type.connect, session_type.aclose
+    left: set[ServerSession] = set()
+
+    async def noted_connect(session: ServerSession) -> None:
+        left.add(session)
+        await connect(session)
+
+    async def noted_aclose(session: ServerSession) -> None:
+        await aclose(session)
+        left.discard(session)
+
+    async with opened(server, place):
+        monkeypatch.setattr(session_type, "connect", noted_connect)
+        monkeypatch.setattr(session_type, "aclose", noted_aclose)
+        assert "in use by another gateway" in await refusal(server.url(place))
+        assert not left
+
+
 async def test_gateways_that_start_at_once_agree_on_the_schema(
     server: DatabaseServer, place: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ import pytest
 
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.offline.check import check_data_dir
+from kgw.backend.embedded.opening import new_store
+from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError
 from kgw.state.memory import MemoryStateStore
 from tests.backend.embedded.driver import JOURNALED
@@ -80,6 +83,18 @@ async def test_what_may_not_be_looked_into_is_left_alone() -> None:
     fs.mkdir("/srv")
     await start(fs, "/srv/data")
     assert fs.is_directory("/srv/data/partitions")
+
+
+def test_a_problem_is_logged_with_its_directory(caplog: pytest.LogCaptureFixture) -> None:
+    """Operators learn of damage from the log, not only from whoever asks for the health."""
+    caplog.set_level(logging.INFO, "kgw")
+    store = new_store(SimulatedFs(), "/data", JOURNALED, SystemClock())
+    store.directory.report("a segment is damaged")
+    store.directory.note("a segment is read again")
+    assert [
+        ("storage problem", {"problem": "a segment is damaged", "data": "/data"}),
+        ("storage", {"detail": "a segment is read again", "data": "/data"}),
+    ] == [(one.getMessage(), one.__dict__["kgw_fields"]) for one in caplog.records]
 
 
 @pytest.mark.parametrize("ends", ["aclose", "abandon"])

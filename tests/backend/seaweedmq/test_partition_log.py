@@ -816,6 +816,22 @@ async def test_a_reader_that_catches_up_has_chunks_fetched_ahead() -> None:
         assert 20 == gateway.filer.count(CallKind.READ_CHUNK)
 
 
+async def test_a_replay_has_chunks_fetched_ahead() -> None:
+    """A start replays what came after the snapshot: it does not wait for each chunk by itself."""
+    async with Cluster(COLD._replace(read_ahead_chunks=3)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"%03d" % number * 100 for number in range(20)])
+        gateway.filer.hold_all(CallKind.READ_CHUNK)
+        replay = asyncio.ensure_future(anext(aiter(log.replay(0))))
+        await turns()
+        assert 1 < len(gateway.filer.held)
+        gateway.filer.hold_all()
+        for request in gateway.filer.held:
+            request.answer()
+        assert 0 == (await replay).base_offset
+
+
 async def test_chunks_are_fetched_no_more_bytes_at_a_time_than_there_is_room_for() -> None:
     """However few they are: each may be as large as a batch."""
     async with Cluster(COLD._replace(chunk_load_bytes=500)) as cluster:

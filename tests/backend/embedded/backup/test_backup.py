@@ -496,6 +496,16 @@ async def test_a_second_backup_reads_only_what_is_new(site: Site, wishes: Wishes
     await restored.backend.aclose()
 
 
+async def test_a_snapshot_that_has_not_changed_is_in_the_second_backup_too(site: Site) -> None:
+    """It is shared, or copied where there are no hard links; without it the backup is damaged."""
+    await site.fill(20)
+    await site.log().save_snapshot(_snapshot(12))
+    for wishes in (Wishes(), Wishes(), COPIES):
+        await site.take(wishes)
+        assert [12] == list((await site.manifest()).logs[0].snapshots)
+    assert [] == await site.verify()
+
+
 async def test_many_backups_of_a_segment_that_grows(site: Site) -> None:
     """It is kept in pieces, also once it is sealed."""
     for _ in range(5):

@@ -185,6 +185,19 @@ def test_what_the_event_loop_used_last_is_closed_by_the_next_thread(pool: FilePo
         used.file.size()
 
 
+def test_a_file_that_was_left_is_closed_with_the_next_one_that_goes(pool: FilePool) -> None:
+    """Until it is closed, its bytes take room on the disk, which retention was to give back."""
+    pool.release(pool.acquire(PATH, create=True))
+    pool.release(pool.acquire(OTHER, create=True))
+    used = pool.acquire_open(PATH)
+    assert used is not None
+    pool.forget(PATH)
+    pool.leave(used)
+    pool.forget(OTHER)
+    with pytest.raises(OSError, match="the file is closed"):
+        used.file.size()
+
+
 def test_files_are_closed_without_the_pools_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether they make room, were removed or are given back last: the event loop takes it, too."""
     fs = WatchedFs()
