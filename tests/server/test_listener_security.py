@@ -874,6 +874,18 @@ class TestFromTheConfiguration:
                 sasl_enabled_mechanisms=("PLAIN", "SCRAM-SHA-256"),
             )
 
+    def test_a_key_and_certificates_in_the_settings(self) -> None:
+        """They are used as those of a file are."""
+        server = pki().server
+        config = Config.of(
+            listeners=("SSL://127.0.0.1:0",),
+            ssl_keystore_type="PEM",
+            ssl_keystore_key=server.key_pem(),
+            ssl_keystore_certificate_chain=server.chain_pem,
+        )
+        security = ServedSecurity(config, ManualClock(wall_ms=round(NOW_S * 1000)))
+        assert ["SSL"] == list(security.listeners)
+
     def test_a_file_that_does_not_exist(self, tmp_path: Path) -> None:
         """It is a fault of the configuration, and names the file."""
         config = Config.of(

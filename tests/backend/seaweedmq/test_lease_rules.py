@@ -170,6 +170,16 @@ def test_who_has_offered_its_lease_leads_as_long_as_it_sees_it() -> None:
     assert not rules.leads(105.0 + OFFER_S)
 
 
+def test_who_has_offered_nothing_leads_no_longer_for_seeing_its_lease() -> None:
+    """A stand-by may have waited for its end, and take it in the next moment."""
+    rules = LeaseRules(b"one", 10_000)
+    taken(rules, 100.0)
+    rules.still_there(109.9)
+    assert not rules.leads(110.0)
+    rules.still_there(111.0)
+    assert not rules.leads(111.0)
+
+
 def test_an_offer_is_not_taken_for_the_renewal_before_it() -> None:
     """Whose answer did not come: what is found there says which of the two was made."""
     rules = LeaseRules(b"one", 10_000)

@@ -31,6 +31,18 @@ def test_the_newest_record_between_two_bounds_is_found(
     assert expected == (None if found is None else found.base_offset)
 
 
+def test_the_newest_record_is_not_of_the_segment_that_begins_at_the_bound() -> None:
+    """With no open transaction above, say: what is there is not to be seen yet."""
+    driver = Driver(settings=SMALL_SEGMENTS)
+    for time_ms in range(40):
+        driver.append(b"v" * 50, timestamp_ms=time_ms)
+    log = driver.log()
+    for segment in log.segments[1:]:
+        found = lookups.find_max_timestamp(log, 0, segment.base_offset)
+        assert found is not None
+        assert segment.base_offset - 1 == found.base_offset
+
+
 def test_a_look_up_by_time_reads_one_batch() -> None:
     """Where times rise the side file tells which; no header is read before it."""
     looked: list[str] = []

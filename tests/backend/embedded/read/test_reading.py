@@ -403,6 +403,26 @@ def test_entries_that_a_side_file_has_lost_are_missed() -> None:
 # --- the backend ---------------------------------------------------------------------------------
 
 
+async def test_no_disk_is_waited_for_from_the_bound_on() -> None:
+    """Records of an open transaction, say: they are stored, and consumers may not see them."""
+    fs = SimulatedFs()
+    fs.make_directory_durably(ROOT)
+    options = EmbeddedOptions(min_free_bytes=0, cache_bytes=0)
+    backend = EmbeddedBackend(ROOT, options, fs=fs, state=MemoryStateStore())
+    await backend.open()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    for number in range(6):
+        await log.append([make_batch([b"%d" % number * (300 << 10)])])
+    await backend.checkpoint()
+    fs.drop_page_cache()
+    assert log.read_hot(2, ALL_BYTES, 3) is None
+    for offset in (3, 4):
+        result = log.read_hot(offset, ALL_BYTES, 3)
+        assert result is not None
+        assert ([], offset) == (result.buffers, result.next_offset)
+    await backend.aclose()
+
+
 async def test_the_backend_reads_ahead() -> None:
     """What is behind a read from the disk is in memory before long, for all who come by."""
     fs = SimulatedFs()

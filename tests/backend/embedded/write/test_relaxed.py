@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from kgw.backend.base import EpochStart, ReadResult, Snapshot
 from kgw.backend.embedded.layout import Gap
 from kgw.backend.embedded.log.snapshots import load_snapshot, save_snapshot
@@ -411,6 +413,18 @@ def test_a_damaged_reservation_leaves_a_wide_gap() -> None:
     assert any("reserved.json" in problem for problem in driver.store.directory.problems)
     driver.append(b"new")
     assert 4 == len(driver.values())
+
+
+@pytest.mark.damages_storage("its reservation is damaged")
+def test_a_damaged_reservation_of_a_log_without_segments_keeps_no_partition_from_opening() -> None:
+    """It is told of, and the log begins at zero: nothing can have been answered."""
+    driver = Driver(SMALL_BLOCKS, RELAXED)
+    driver.store.writes.relaxed.reserve(driver.log(), 500)
+    driver.kill()
+    driver.flip(driver.path("reserved.json"), 20)
+    assert 0 == driver.append(b"first").result.base_offset
+    assert any("reserved.json" in problem for problem in driver.store.directory.problems)
+    assert [b"first"] == driver.values()
 
 
 def test_a_log_that_reserved_and_never_got_its_segment_begins_at_zero() -> None:

@@ -896,6 +896,25 @@ async def test_another_replica_is_read_when_one_hangs() -> None:
         hangs.may_go_on.set()
 
 
+async def test_a_server_that_breaks_uploads_off_is_named() -> None:
+    """It gives no status that would say why."""
+    async with opened(ScriptedFiler(servers=1)) as parts:
+        (server,) = parts.filer.servers
+
+        async def break_off(request: web.Request) -> web.StreamResponse:
+            assert request.transport is not None
+            request.transport.close()
+            return web.Response()
+
+        server.every_answer = break_off
+        with pytest.raises(FilerError):
+            await parts.channel.upload([b"abc"])
+        parts.clock.advance(1)
+        (problem,) = parts.channel.problems
+        assert VOLUME_SERVER is problem.reason
+        assert server.url in problem.text
+
+
 async def test_a_slow_replica_that_answers_first_is_taken() -> None:
     """And then it is not avoided."""
     async with opened(ScriptedFiler(servers=2)) as parts:
