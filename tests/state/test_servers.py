@@ -50,6 +50,17 @@ def place(server: DatabaseServer) -> str:
     return server.new_place()
 
 
+class PausingClock(SystemClock):
+    """The real clock. It counts the pauses of the store."""
+
+    def __init__(self) -> None:
+        self.pauses = 0
+
+    async def sleep_until(self, monotonic_s: float) -> None:
+        self.pauses += 1
+        await super().sleep_until(monotonic_s)
+
+
 QUICK = Options(lock_wait_s=0.2, retry_s=0.02)
 """Waits less for what does not happen in these tests."""
 WATCHFUL = QUICK._replace(watch_s=0.05)
@@ -160,8 +171,12 @@ async def test_a_new_owner_puts_the_old_one_out(server: DatabaseServer, place: s
 async def test_a_session_that_is_lost_again_and_again_is_replaced(
     server: DatabaseServer, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A successor ends them until it has the lock; the store goes on until it knows of one."""
+    """A successor ends them until it has the lock; the store goes on until it knows of one.
+
+    It pauses before each try, so that it does not take the server's time from the successor.
+    """
     losses = 5
+    clock = PausingClock()
 
     def breaking(
         fetch: Callable[..., Awaitable[Sequence[Sequence[Any]]]],
@@ -175,13 +190,14 @@ async def test_a_session_that_is_lost_again_and_again_is_replaced(
 
         return broken
 
-    async with opened(server, place) as store:
+    async with support.opened(server_store(server.url(place), clock, QUICK)) as store:
         for one in PostgresqlSession, MysqlSession:
             monkeypatch.setattr(one, "fetch", breaking(one.fetch))
         await end_session(server, store)
         await store.apply([Change("topic", "a", b"1")])
 
         assert not losses
+        assert clock.pauses >= 5
         assert {"a": Row(b"1", 1)} == await store.load("topic")
         assert store.failure is None
 

@@ -363,9 +363,7 @@ async def test_files_that_a_run_has_held_are_joined_after_it() -> None:
         assert isinstance(log, Segmented)
         held = 4 * (FACTOR - 2)
         await _append(log, range(held + 1))
-        job = CompactionJob(
-            upper_bound=held, now_ms=0, delete_retention_ms=0, is_dry_run=True
-        )
+        job = CompactionJob(upper_bound=held, now_ms=0, delete_retention_ms=0, is_dry_run=True)
         await log.compact(job)
         assert (0, 4) == (await _segments(log))[0]
         await _append(log, range(held + 1, 4 * (FACTOR + 2)))

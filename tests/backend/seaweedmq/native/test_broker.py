@@ -1,4 +1,4 @@
-"""What a broker of SeaweedMQ is asked, and what is made of its answers: a scripted one over gRPC."""
+"""What a broker of SeaweedMQ is asked, and what its answers become: a scripted one over gRPC."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Broker(mq_broker_pb2_grpc.SeaweedMessagingServicer):
         self.answers: list[mq_broker_pb2.GetUnflushedMessagesResponse] = []
         self.asked: list[int] = []
 
-    async def LookupTopicBrokers(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
+    async def LookupTopicBrokers(self, request: Any, context: Any) -> Any:  # noqa: N802
         partition = schema_pb2.Partition(**ORDERS.partitions[0]._asdict())
         assignment = mq_broker_pb2.BrokerPartitionAssignment(
             partition=partition, leader_broker=self.address
         )
         return mq_broker_pb2.LookupTopicBrokersResponse(broker_partition_assignments=[assignment])
 
-    async def GetUnflushedMessages(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
+    async def GetUnflushedMessages(self, request: Any, context: Any) -> Any:  # noqa: N802
         self.asked.append(request.start_buffer_offset)
         for answer in self.answers:
             yield answer
