@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
 import sys
+import weakref
 from threading import Barrier, Event, Thread
 from typing import TYPE_CHECKING
 
@@ -55,6 +57,21 @@ async def backend(tmp_path: Path) -> AsyncIterator[EmbeddedBackend]:
 async def log(backend: EmbeddedBackend) -> PartitionLog:
     """An empty strict partition."""
     return await backend.create_partition(KEY, TOPIC, SETTINGS)
+
+
+async def test_nothing_is_kept_of_a_long_task_that_has_ended(backend: EmbeddedBackend) -> None:
+    """A server that compacts for months would otherwise fill its memory with ended runs."""
+
+    class Report:
+        pass
+
+    async def work() -> Report:
+        return Report()
+
+    kept = weakref.ref(await backend.run_until_closed(work()))
+    await asyncio.sleep(0)
+    gc.collect()
+    assert kept() is None
 
 
 async def test_other_partitions_are_written_while_a_side_file_is_rebuilt(

@@ -506,6 +506,19 @@ async def test_a_snapshot_that_has_not_changed_is_in_the_second_backup_too(site:
     assert [] == await site.verify()
 
 
+@pytest.mark.damages_storage("a side file is removed")
+async def test_a_side_file_that_is_gone_is_made_of_what_is_in_memory(site: Site) -> None:
+    """Its entries are those of batches that the journal has."""
+    await site.append(b"value")
+    (path,) = (site.data_dir / layout.PARTITIONS_DIRECTORY / str(key(0))).glob("*.checksums")
+    path.unlink()
+    await site.take()
+    assert [] == await site.verify()
+    (segment,) = (await site.manifest()).logs[0].segments
+    assert segment.side is not None
+    assert ENTRY_BYTES == segment.side.size_bytes
+
+
 async def test_many_backups_of_a_segment_that_grows(site: Site) -> None:
     """It is kept in pieces, also once it is sealed."""
     for _ in range(5):

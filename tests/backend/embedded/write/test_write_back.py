@@ -62,6 +62,14 @@ def test_a_segment_that_the_journal_vouches_for_is_handed_on_as_it_grows(
     assert [(0, first), (first, segment.sent_bytes - first)] == spans
 
 
+def test_a_store_without_threads_leaves_its_bytes_to_the_system() -> None:
+    """As a tool that copies into a directory: it writes as much as a server does."""
+    driver = Driver(JOURNALED._replace(journal_bytes=4 << 20))
+    segment = grow(driver, WRITE_BACK_BYTES + 40_000)
+    assert 0 == segment.sent_bytes
+    assert segment.size_bytes > WRITE_BACK_BYTES
+
+
 def test_a_relaxed_segment_is_handed_on_as_it_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The round that syncs it finds little to write."""
     driver = Driver(DIRECT, RELAXED)

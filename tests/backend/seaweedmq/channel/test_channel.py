@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -538,6 +539,22 @@ async def test_file_ids_are_asked_for_before_they_run_out() -> None:
         assert not waiting.done()
         given.set()
         assert (await waiting).file_id not in chunks
+
+
+async def test_a_failed_assignment_that_nobody_waits_for_is_not_logged_as_a_bug(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The next upload repeats it, while ids are left."""
+    async with opened() as parts:
+        await parts.channel.upload([b"x"])
+        failed = filer_pb2.AssignVolumeResponse(error="no writable volumes")
+        parts.filer.script(filer_pb2.AssignVolumeRequest, failed)
+        limit = patience.Limit(10)
+        while parts.filer.count(filer_pb2.AssignVolumeRequest) < 3:
+            assert not limit.is_over
+            await parts.channel.upload([b"x"])
+        gc.collect()
+        assert "never retrieved" not in caplog.text
 
 
 async def test_the_master_is_told_how_large_chunks_are() -> None:

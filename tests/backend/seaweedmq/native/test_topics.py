@@ -270,6 +270,28 @@ async def test_topics_are_served_though_their_ids_cannot_be_stored(
         ]
 
 
+async def test_a_filer_that_is_away_is_told_of_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once until it answers again, though the topics are listed every ten seconds."""
+    made = await new_seaweedfs(b"a")
+    refresh = NativeTopics.refresh
+
+    async def fail(_: NativeTopics) -> None:
+        raise StorageError("the filer is away")
+
+    def told() -> int:
+        return caplog.text.count("topics of SeaweedMQ's broker cannot be listed")
+
+    async with made.served() as gateway:
+        for times in (1, 2):
+            monkeypatch.setattr(NativeTopics, "refresh", fail)
+            await turns(gateway, 35)
+            assert times == told()
+            monkeypatch.setattr(NativeTopics, "refresh", refresh)
+            await turns(gateway, 11)
+
+
 async def test_what_cannot_be_opened_is_tried_again() -> None:
     """A file that cannot be read keeps its topic away, is named, and is looked for again."""
     made = await new_seaweedfs(b"a")
