@@ -509,6 +509,8 @@ async def test_a_snapshot_that_has_not_changed_is_in_the_second_backup_too(site:
 @pytest.mark.damages_storage("a side file is removed")
 async def test_a_side_file_that_is_gone_is_made_of_what_is_in_memory(site: Site) -> None:
     """Its entries are those of batches that the journal has."""
+    site.backend.prepare()
+    await site.backend.threads.maintain(int)
     await site.append(b"value")
     (path,) = (site.data_dir / layout.PARTITIONS_DIRECTORY / str(key(0))).glob("*.checksums")
     path.unlink()
