@@ -247,12 +247,12 @@ class Row:
         if not self.gateway.running:
             self.start()
         with Load(self.gateway.bootstrap, SEED, empty_polls=empty_polls) as load:
-            time.sleep(BESIDE_S)
+            time.sleep(patience.seconds(BESIDE_S))
             began_s = time.monotonic()
             with self.old if is_read else nullcontext():
                 yield
                 report.count("operation_ms", round(1_000 * (time.monotonic() - began_s)))
-                time.sleep(BESIDE_S)
+                time.sleep(patience.seconds(BESIDE_S))
             if self.gateway.ended:
                 report.fail(f"the gateway has ended: {self.gateway.log()[-2_000:]}")
                 report.conclude()
