@@ -32,20 +32,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         if "CI" in os.environ:
             pytest.fail(missing)
         pytest.skip(missing)
-    from kgw.pipeline.jars import spark_jars
     from kgw.pipeline.session import session
 
-    # A JVM takes jars at its start alone, and in scripts/e2e later modules of the same process need
-    # those of Spark's kafka source and of Delta.
-    folder = os.environ.get("KGW_SPARK_JARS")
-    jars = spark_jars(sorted(Path(folder).glob("*.jar"))) if folder is not None else ""
     # No warnings of failed tasks: some are meant to fail.
     made = session(
         "kgw tests",
         master="local[2,4]",
         settings={
-            "spark.driver.memory": "1g" if jars else "512m",
-            **({"spark.jars": jars} if jars else {}),
+            "spark.driver.memory": "512m",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark-warehouse")),
         },
