@@ -16,7 +16,6 @@ from kgw.security.login_threads import LoginThreads
 from kgw.security.principal import check_user_name
 from kgw.security.sasl.failed_logins import FailedLogins
 from kgw.security.sasl.scram import (
-    MIN_ITERATIONS,
     FakeCredentials,
     ScramCredential,
     ScramMechanism,
@@ -55,8 +54,8 @@ class Credentials:
         """Held while a change is decided and made."""
         self._credentials: dict[str, dict[ScramMechanism, ScramCredential]] = {}
         """By user, then by mechanism."""
-        self._counts: Counter[int] = Counter()
-        """How many credentials have a number of iterations."""
+        self._counts: Counter[tuple[ScramMechanism, int]] = Counter()
+        """The number of users by mechanism and iterations."""
         self._secret = b""
         self.failed_logins = FailedLogins()
         """The logins that have failed in the last minute, of all users."""
@@ -78,7 +77,7 @@ class Credentials:
                 _log.error("a stored credential is damaged: its user cannot log in", why=str(error))
                 continue
             self._credentials.setdefault(user, {})[mechanism] = credential
-            self._counts[credential.iterations] += 1
+            self._counts[mechanism, credential.iterations] += 1
         self._secret = await _secret(self._state)
         self._make_fakes()
         await self.tokens.load()
@@ -132,10 +131,10 @@ class Credentials:
             found = self._credentials.setdefault(user, {})
             replaced = found.pop(mechanism, None)
             if replaced is not None:
-                self._counts[replaced.iterations] -= 1
+                self._counts[mechanism, replaced.iterations] -= 1
             if credential is not None:
                 found[mechanism] = credential
-                self._counts[credential.iterations] += 1
+                self._counts[mechanism, credential.iterations] += 1
             if not found:
                 del self._credentials[user]
         self._make_fakes()
@@ -171,8 +170,10 @@ class Credentials:
 
     def _make_fakes(self) -> None:
         """Give unknown users the numbers of iterations that real users have at present."""
-        counts = tuple(sorted(+self._counts))
-        self.fakes = FakeCredentials(self._secret, counts or (MIN_ITERATIONS,))
+        users: dict[ScramMechanism, dict[int, int]] = {}
+        for (mechanism, iterations), number in (+self._counts).items():
+            users.setdefault(mechanism, {})[iterations] = number
+        self.fakes = FakeCredentials(self._secret, users)
 
 
 def check_user(name: str) -> None:

@@ -183,3 +183,37 @@ class TestUnknownUsers:
         await credentials.change({(SHA_256, "bob"): None})
         assert {8192} == counts(credentials)
         assert {8192} == counts(await opened(state))
+
+    async def test_iterations_of_each_mechanism(self, state: MemoryStateStore) -> None:
+        """An unknown user answers both mechanisms as the one real user does."""
+        credentials = await opened(state)
+        strong: Any = credential_of(SHA_256, iterations=8192)
+
+        def pairs(of: Credentials) -> set[tuple[int, ...]]:
+            return {
+                tuple(
+                    of.fakes.credential(mechanism, str(number), is_token=False).iterations
+                    for mechanism in (SHA_256, SHA_512)
+                )
+                for number in range(40)
+            }
+
+        await credentials.change(
+            {(SHA_256, "alice"): strong, (SHA_512, "alice"): credential_of(SHA_512)}
+        )
+        assert {(8192, 4096)} == pairs(credentials)
+        assert {(8192, 4096)} == pairs(await opened(state))
+        await credentials.change({(SHA_256, "alice"): None})
+        assert {(4096, 4096)} == pairs(credentials)
+
+    async def test_common_iterations(self, state: MemoryStateStore) -> None:
+        """The count of one user among ten is the count of about one unknown user in ten."""
+        credentials = await opened(state)
+        strong: Any = credential_of(SHA_256, iterations=8192)
+        users: Any = {(SHA_256, f"user-{number}"): CREDENTIAL for number in range(9)}
+        await credentials.change(users | {(SHA_256, "alice"): strong})
+        found = [
+            credentials.fakes.credential(SHA_256, str(number), is_token=False).iterations
+            for number in range(1_000)
+        ]
+        assert 70 <= found.count(8192) <= 130

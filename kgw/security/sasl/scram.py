@@ -12,7 +12,8 @@ import hmac
 import json
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
+from itertools import chain
+from math import log
 from typing import TYPE_CHECKING, Final
 
 from kgw.security.sasl.errors import AuthenticationFailed
@@ -26,7 +27,7 @@ from kgw.security.sasl.scram_messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16384
@@ -200,18 +201,25 @@ class FakeCredentials:
     A client learns salt and iterations of any user before it proves anything. An unknown user must
     therefore have both, and the same ones each time: they are made of a secret of the server and of
     the name. The salt has the form that Kafka's tools and `new_salt` give to salts. The iteration
-    count is one of `iterations`: the counts that the server's real users have. Delegation tokens
-    have the least count, and real tokens have the salt of a fake. Raises ValueError without a
-    secret, or without counts that a credential may have.
+    count is one that real users have for the mechanism: a count that a third of them have is the
+    count of a third of the unknown users. For a mechanism that no user has, it is the least count.
+    Delegation tokens have the least count, and real tokens have the salt of a fake.
     """
 
-    def __init__(self, secret: bytes, iterations: tuple[int, ...] = (MIN_ITERATIONS,)) -> None:
+    def __init__(
+        self, secret: bytes, users: Mapping[ScramMechanism, Mapping[int, int]] | None = None
+    ) -> None:
+        """`users` has the number of real users by mechanism and iteration count.
+
+        Raises ValueError without a secret, and for counts that no credential may have.
+        """
         if not secret:
             raise ValueError("a client could compute the fake salts of an empty secret")
-        if not iterations or not all(MIN_ITERATIONS <= one <= MAX_ITERATIONS for one in iterations):
-            raise ValueError("the iteration counts are not those of credentials")
         self._secret = secret
-        self._iterations = iterations
+        self._users = {of: dict(counts) for of, counts in (users or {}).items()}
+        for iterations, number in chain(*(one.items() for one in self._users.values())):
+            if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS or number < 1:
+                raise ValueError("the iteration counts are not those of credentials")
 
     def credential(self, mechanism: ScramMechanism, user: str, is_token: bool) -> ScramCredential:
         """Return the credential of an unknown user. No password is known to match it."""
@@ -221,12 +229,27 @@ class FakeCredentials:
             _salt_of(seed[:_SALT_NUMBER_BYTES]),
             hmac.digest(self._secret, b"stored key\0" + name, mechanism.hash_name),
             hmac.digest(self._secret, b"server key\0" + name, mechanism.hash_name),
-            MIN_ITERATIONS if is_token else max(self._iterations, key=partial(self._weight, name)),
+            MIN_ITERATIONS if is_token else self._iterations(mechanism, user),
         )
 
-    def _weight(self, name: bytes, iterations: int) -> bytes:
-        """Return the weight of a count for a name: the heaviest stays when others come and go."""
-        return hmac.digest(self._secret, b"count\0%d\0" % iterations + name, "sha256")
+    def _iterations(self, mechanism: ScramMechanism, user: str) -> int:
+        """Choose among the counts of real users by weighted rendezvous hashing.
+
+        A name changes its count only when the number of users with some count changes, and then as
+        few names as possible do. The mechanism is not hashed, because real users tend to have the
+        same count for each of their mechanisms.
+        """
+        users = self._users.get(mechanism)
+        if not users:
+            return MIN_ITERATIONS
+
+        def distance(iterations: int) -> float:
+            seed = b"count\0%d\0" % iterations + user.encode()
+            digest = hmac.digest(self._secret, seed, "sha256")
+            uniform = (int.from_bytes(digest[:6], "big") + 1) / (1 << 48)
+            return -log(uniform) / users[iterations]
+
+        return min(users, key=distance)
 
 
 class _State(Enum):

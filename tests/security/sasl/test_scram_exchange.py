@@ -309,28 +309,67 @@ def test_fake_salts_differ_where_real_ones_would() -> None:
 
 def test_a_fake_iteration_count_is_one_of_the_real_ones() -> None:
     """Each user keeps the count it has."""
-    fakes = FakeCredentials(b"secret", (4096, 8192))
+    fakes = FakeCredentials(b"secret", {SHA_256: {4096: 1, 8192: 1}})
     names = [f"user-{number}" for number in range(50)]
     counts = [fakes.credential(SHA_256, name, False).iterations for name in names]
     assert set(counts) == {4096, 8192}
     assert [fakes.credential(SHA_256, name, False).iterations for name in names] == counts
 
 
+def test_fake_counts_are_as_common_as_the_real_ones() -> None:
+    """A rare count would be that of a real user."""
+    fakes = FakeCredentials(b"secret", {SHA_256: {4096: 9, 8192: 1}})
+    names = [f"user-{number}" for number in range(1_000)]
+    rare = [one for one in names if fakes.credential(SHA_256, one, False).iterations == 8192]
+    assert 70 <= len(rare) <= 130
+
+
+def test_few_fake_counts_change_with_the_users() -> None:
+    """One more user of a hundred: a name takes the new user's count, or keeps what it has."""
+    before = FakeCredentials(b"secret", {SHA_256: {4096: 50, 8192: 50}})
+    after = FakeCredentials(b"secret", {SHA_256: {4096: 50, 8192: 51}})
+    changed = [
+        (old, new)
+        for name in range(1_000)
+        for old, new in [
+            [one.credential(SHA_256, str(name), False).iterations for one in (before, after)]
+        ]
+        if old != new
+    ]
+    assert len(changed) < 20
+    assert set(changed) <= {(4096, 8192)}
+
+
+def test_fake_counts_are_those_of_the_mechanism() -> None:
+    """Without users of a mechanism the count is the default."""
+    fakes = FakeCredentials(b"secret", {SHA_512: {8192: 1}})
+    assert fakes.credential(SHA_512, "nobody", False).iterations == 8192
+    assert fakes.credential(SHA_256, "nobody", False).iterations == 4096
+
+
+def test_a_fake_has_the_same_count_for_both_mechanisms() -> None:
+    """As users have who were added with both."""
+    counts = {4096: 1, 8192: 1}
+    fakes = FakeCredentials(b"secret", {SHA_256: counts, SHA_512: counts})
+    for number in range(50):
+        both = {fakes.credential(one, str(number), False).iterations for one in (SHA_256, SHA_512)}
+        assert len(both) == 1
+
+
 def test_tokens_have_the_least_count() -> None:
     """Real ones have no other, so an unknown one must not either."""
-    fakes = FakeCredentials(b"secret", (8192,))
+    fakes = FakeCredentials(b"secret", {SHA_256: {8192: 1}})
     assert fakes.credential(SHA_256, "token", True).iterations == 4096
 
 
 @pytest.mark.parametrize(
-    ("secret", "iterations"), [(b"", (4096,)), (b"secret", ()), (b"secret", (4096, 16385))]
+    ("secret", "counts"),
+    [(b"", {4096: 1}), (b"secret", {4096: 0}), (b"secret", {4096: 1, 16385: 1})],
 )
-def test_fakes_that_would_be_noticed_are_refused(
-    secret: bytes, iterations: tuple[int, ...]
-) -> None:
+def test_fakes_that_would_be_noticed_are_refused(secret: bytes, counts: dict[int, int]) -> None:
     """At the start of the server, not at a login."""
     with pytest.raises(ValueError, match=r".+"):
-        FakeCredentials(secret, iterations)
+        FakeCredentials(secret, {SHA_256: counts})
 
 
 class KnownFakes(FakeCredentials):
