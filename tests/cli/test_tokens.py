@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from base64 import b64decode
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
@@ -148,6 +149,37 @@ def test_what_people_read(alice: LoggedIn) -> None:
     assert expected == alice.succeed("tokens", "expire", token_id, "--yes")
     message = alice.fail(ExitCode.FAILED, "tokens", "expire", token_id)
     assert f"there is no delegation token {token_id} that the client may see" == message
+
+
+def test_a_dry_run_leaves_the_token(alice: LoggedIn) -> None:
+    """It says what would become of the token; the new time is never behind the last one."""
+    token = alice.json("tokens", "create", "--max-lifetime", "P2D")
+    token_id = token["token_id"]
+    command = ("tokens", "expire", token_id, "--dry-run")
+    assert f"Would remove the token {token_id}.\n" == alice.succeed(*command)
+    found = alice.json(*command, "--after", "PT1H")
+    hour_ms = 3_600_000
+    assert token["issue_timestamp_ms"] + hour_ms <= found["expiry_timestamp_ms"]
+    assert found["expiry_timestamp_ms"] < token["expiry_timestamp_ms"]
+    expected = rf"The token {token_id} would expire \S+Z\.\n"
+    assert re.fullmatch(expected, alice.succeed(*command, "--after", "PT1H"))
+    late = alice.json(*command, "--after", "P9D")
+    assert token["max_timestamp_ms"] == late["expiry_timestamp_ms"]
+    listed = {name: value for name, value in token.items() if name != "hmac"}
+    assert listed in alice.json("tokens", "list")
+    message = alice.fail(ExitCode.FAILED, "tokens", "expire", "x", "--dry-run")
+    assert "there is no delegation token x that the client may see" == message
+
+
+def test_a_removal_asks(alice: LoggedIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a terminal the question names the owner."""
+    token_id = alice.json("tokens", "create")["token_id"]
+    stdin = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr("kgw.cli.shared.client.sys", SimpleNamespace(stdin=stdin))
+    result = alice.run("tokens", "expire", token_id, data="n\n")
+    question = f"Remove the delegation token {token_id} of User:alice? [y/N]: n"
+    assert (ExitCode.INTERRUPTED, question) == (result.exit_code, result.stderr.splitlines()[0])
+    assert token_id in alice.succeed("tokens", "list")
 
 
 def test_the_hmac_goes_into_a_file(alice: LoggedIn, tmp_path: Path) -> None:

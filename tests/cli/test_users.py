@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import pty
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -89,6 +91,68 @@ def test_every_mechanism_of_a_user_is_deleted(commands: Commands, password_file:
         one["mechanism"] for one in commands.json("users", "delete", "a")
     ]
     assert ["b"] == [one["name"] for one in commands.json("users", "list")]
+
+
+def test_a_dry_run_deletes_nothing(commands: Commands, password_file: str) -> None:
+    """It says which passwords would be deleted, and whether tokens would be."""
+    for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        given = ("--mechanism", mechanism, "--password-file", password_file)
+        commands.succeed("users", "add", "alice", *given)
+    every = commands.json("users", "list")
+    assert (
+        "Would delete the password of alice for SCRAM-SHA-256.\n"
+        "Would delete the password of alice for SCRAM-SHA-512.\n"
+        "Would delete the delegation tokens that alice owns or has requested.\n"
+    ) == commands.succeed("users", "delete", "alice", "--dry-run")
+    one = ("--mechanism", "SCRAM-SHA-512", "--dry-run")
+    expected = "Would delete the password of alice for SCRAM-SHA-512.\n"
+    assert expected == commands.succeed("users", "delete", "alice", *one)
+    expected_rows = [{"name": "alice", "mechanism": "SCRAM-SHA-512"}]
+    assert expected_rows == commands.json("users", "delete", "alice", *one)
+    assert every == commands.json("users", "list")
+    commands.fail(ExitCode.FAILED, "users", "delete", "bob", "--dry-run")
+    commands.succeed("users", "delete", "alice", "--mechanism", "SCRAM-SHA-256")
+    given = ("--mechanism", "SCRAM-SHA-256", "--dry-run")
+    message = commands.fail(ExitCode.FAILED, "users", "delete", "alice", *given)
+    assert "the user alice has no password for SCRAM-SHA-256" == message
+
+
+def test_the_question_names_the_tokens(
+    commands: Commands, password_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are deleted with the last password alone; without a yes everything stays."""
+    for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        given = ("--mechanism", mechanism, "--password-file", password_file)
+        commands.succeed("users", "add", "alice", *given)
+    stdin = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr("kgw.cli.shared.client.sys", SimpleNamespace(stdin=stdin))
+    tokens = ", and the delegation tokens that alice owns or has requested? [y/N]: "
+    sha_256 = ("--mechanism", "SCRAM-SHA-256")
+    result = commands.run("users", "delete", "alice", data="n\n")
+    both = "Delete the user alice for SCRAM-SHA-256 and SCRAM-SHA-512"
+    assert (ExitCode.INTERRUPTED, f"{both}{tokens}n") == (
+        result.exit_code,
+        result.stderr.splitlines()[0],
+    )
+    assert 2 == len(commands.json("users", "list"))
+    result = commands.run("users", "delete", "alice", *sha_256, data="y\n")
+    expected = "Delete the password of alice for SCRAM-SHA-256? [y/N]: y\n"
+    assert (0, expected) == (result.exit_code, result.stderr)
+    result = commands.run("users", "delete", "alice", data="y\n")
+    assert f"Delete the user alice for SCRAM-SHA-512{tokens}y\n" == result.stderr
+    assert [] == commands.json("users", "list")
+
+
+def test_a_principal_is_no_name(commands: Commands, password_file: str) -> None:
+    """A warning says which principal the user would have; the user is added."""
+    given = ("users", "add", "User:bob", "--password-file", password_file)
+    text = "the principal of this user is User:User:bob: a name has no User: before it"
+    result = commands.run(*given)
+    assert (0, f"warning: {text}\n") == (result.exit_code, result.stderr)
+    assert {"warning": text} == json.loads(commands.run(*given, "--json").stderr)
+    for name in ("bob", "Userbob"):
+        assert "" == commands.run("users", "add", name, *given[3:]).stderr
+    assert "User:bob" in [one["name"] for one in commands.json("users", "list")]
 
 
 def test_the_server_is_sent_a_salted_password(

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.backend.embedded.offline.opening import opened_state
 from kgw.cli.shared.errors import ExitCode
+from kgw.security.principal import Principal
+from kgw.security.sasl.tokens import TokenLimits, TokenRules
+from kgw.state.base import Change
+from kgw.state.kinds import DELEGATION_TOKEN
 from kgw.testing.process import GatewayProcess
 from tests.cli.conftest import Commands
 
@@ -88,6 +94,33 @@ def test_users_of_a_stopped_server_are_listed_and_deleted(
         gone.exit_code,
         gone.stderr,
     )
+
+
+def test_a_dry_run_counts_the_tokens(tmp_path: Path, password_file: str, offline: Commands) -> None:
+    """They would be deleted with the last password; nothing is."""
+    data = tmp_path / "data"
+    where = ("--data-dir", str(data))
+    command = ("users", "delete", "bob", "--dry-run", *where)
+    offline.succeed("users", "add", "bob", "--password-file", password_file, *where)
+    line = "Would delete the password of bob for SCRAM-SHA-512.\n"
+    assert line == offline.succeed(*command)
+    for count, noun in ((1, "1 delegation token"), (2, "2 delegation tokens")):
+        asyncio.run(add_token(data, f"token-{count}"))
+        told = f"Would delete {noun} that bob owns or has requested.\n"
+        assert line + told == offline.succeed(*command)
+    sha_256 = ("--mechanism", "SCRAM-SHA-256")
+    offline.succeed("users", "add", "bob", *sha_256, "--password-file", password_file, *where)
+    assert line == offline.succeed(*command, "--mechanism", "SCRAM-SHA-512")
+    assert 2 == len(offline.json("users", "list", *where))
+
+
+async def add_token(data: Path, token_id: str) -> None:
+    """Store a delegation token that Bob has requested for Carol."""
+    bob, carol = Principal("User", "bob"), Principal("User", "carol")
+    rules = TokenRules("the secret of the server", TokenLimits(1 << 40, 1 << 40))
+    token = rules.create(token_id, carol, bob, [], 0, 1)
+    async with opened_state(str(data), may_create=False) as state:
+        await state.apply([Change(DELEGATION_TOKEN, token_id, token.encode())])
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from kgw.cli.shared.client import (
     check_place,
     client_options,
     confirm,
+    dry_run_option,
     is_asked,
     with_client,
     yes_option,
@@ -58,10 +59,6 @@ _COLUMNS = (
     "permission=permission_type"
 )
 _NOTHING = "There are no such access rules."
-
-_dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Print what would be done, and change nothing."
-)
 
 
 @click.group(short_help="List, add and delete access rules.")
@@ -118,7 +115,7 @@ def list_rules(
 @click.option(
     "--consumer", is_flag=True, help="READ and DESCRIBE of the topics; READ of the groups."
 )
-@_dry_run_option
+@dry_run_option
 @client_options
 def add(
     *,
@@ -207,7 +204,7 @@ def _rights_of_shortcuts(
     "SeaweedFS that no gateway serves, as in seaweedmq://FILER:PORT/NAMESPACE.",
 )
 @yes_option
-@_dry_run_option
+@dry_run_option
 @client_options
 def delete(
     *,

@@ -49,6 +49,9 @@ bootstrap_option = click.option(
 yes_option = click.option(
     "-y", "--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked."
 )
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Print what would be done, and change nothing."
+)
 topics_option = partial(
     click.option,
     "-t",

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kgw.cli.shared.client import Bootstrap, client_options, confirm, with_client, yes_option
+from kgw.cli.shared.client import (
+    Bootstrap,
+    client_options,
+    confirm,
+    dry_run_option,
+    is_asked,
+    with_client,
+    yes_option,
+)
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.formats import format_time
 from kgw.cli.shared.output import note, print_json, print_result
@@ -16,6 +24,7 @@ from kgw.cli.shared.settings import duration_option
 from kgw.cli.tokens.hmac_file import HmacFile
 from kgw.client import ServerRefusedError
 from kgw.client.delegation_tokens import AT_ONCE_MS, DEFAULT_MS, TokenClient, TokenDetails
+from kgw.clock import SystemClock
 from kgw.errors import ErrorCode
 from kgw.types import printable
 
@@ -137,16 +146,28 @@ def renew(*, token_id: str, period: int | None, bootstrap: Bootstrap, is_json: b
 @click.argument("token_id")
 @duration_option("--after", help="When it expires, as in PT1H.  [default: it is removed at once]")
 @yes_option
+@dry_run_option
 @client_options
 def expire(
-    *, token_id: str, after: int | None, yes: bool, bootstrap: Bootstrap, is_json: bool
+    *,
+    token_id: str,
+    after: int | None,
+    yes: bool,
+    dry_run: bool,
+    bootstrap: Bootstrap,
+    is_json: bool,
 ) -> None:
     """Make a delegation token expire sooner, or remove it.
 
     The token then opens no new session. A session that is open stays open until it ends.
     """
-    if after is None:
-        confirm(f"the delegation token {token_id}", yes=yes, verb="Remove")
+    if dry_run or (after is None and is_asked(yes=yes)):
+        found = _with_tokens(bootstrap, lambda client: _find(client, token_id))
+        if dry_run:
+            _print_expired(_expired(found, after), after, is_dry_run=True, is_json=is_json)
+            return
+        what = f"the delegation token {token_id} of {found.owner}"
+        confirm(printable(what), yes=yes, verb="Remove")
     period_ms = AT_ONCE_MS if after is None else after
 
     async def action(client: TokenClient) -> TokenDetails:
@@ -155,12 +176,26 @@ def expire(
         return token._replace(expiry_timestamp_ms=expiry_ms)
 
     token = _with_tokens(bootstrap, action)
+    _print_expired(token, after, is_dry_run=False, is_json=is_json)
+
+
+def _expired(token: TokenDetails, after: int | None) -> TokenDetails:
+    """Return a token with the new time at which it would expire, by the clock of this machine."""
+    expiry_ms = min(SystemClock().wall_ms() + (after or 0), token.max_timestamp_ms)
+    return token._replace(expiry_timestamp_ms=expiry_ms)
+
+
+def _print_expired(
+    token: TokenDetails, after: int | None, *, is_dry_run: bool, is_json: bool
+) -> None:
     if is_json:
         print_json(_row(token))
     elif after is None:
-        click.echo(printable(f"Removed the token {token_id}."))
+        verb = "Would remove" if is_dry_run else "Removed"
+        click.echo(printable(f"{verb} the token {token.token_id}."))
     else:
-        click.echo(printable(f"The token {token_id} expires {_time(token)}."))
+        verb = "would expire" if is_dry_run else "expires"
+        click.echo(printable(f"The token {token.token_id} {verb} {_time(token)}."))
 
 
 @tokens.command("list")

@@ -13,6 +13,7 @@ from kgw.backend.embedded.offline.opening import opened_state
 from kgw.backend.registry import open_backend
 from kgw.cli.shared.errors import CommandError
 from kgw.cli.shared.settings import load
+from kgw.cli.users.deletions import deletion_of
 from kgw.clock import SystemClock
 from kgw.security.credentials import Credentials, check_user
 from kgw.security.sasl.scram import credential_of_salted
@@ -20,6 +21,7 @@ from kgw.security.sasl.scram import credential_of_salted
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
+    from kgw.cli.users.deletions import Deletion
     from kgw.client.values import ScramUpsertion
     from kgw.config import Config
     from kgw.security.credentials import CredentialChanges
@@ -66,6 +68,20 @@ def stopped_users(data_dir: str) -> list[tuple[str, str | None, int]]:
     return found
 
 
+def stopped_deletion(data_dir: str, user: str, mechanism: ScramMechanism | None) -> Deletion:
+    """Find the passwords and tokens that `delete_stopped` would delete; raise as it does."""
+    found: list[Deletion] = []
+
+    async def look(credentials: Credentials) -> None:
+        deletion = deletion_of(user, credentials.of_user(user), mechanism)
+        token_count = len(credentials.tokens.of_users([user]))
+        found.append(deletion._replace(token_count=token_count))
+
+    _with_credentials(data_dir, look)
+    (deletion,) = found
+    return deletion
+
+
 def delete_stopped(
     data_dir: str, user: str, mechanism: ScramMechanism | None
 ) -> list[ScramMechanism]:
@@ -76,12 +92,7 @@ def delete_stopped(
     deleted: list[ScramMechanism] = []
 
     async def delete(credentials: Credentials) -> None:
-        deleted.extend(
-            one for one in credentials.of_user(user) if mechanism is None or one is mechanism
-        )
-        if not deleted:
-            what = "no password" if mechanism is None else f"no password for {mechanism.sasl_name}"
-            raise CommandError(f"the user {user} has {what}")
+        deleted.extend(deletion_of(user, credentials.of_user(user), mechanism).mechanisms)
         await credentials.change({(one, user): None for one in deleted})
 
     _with_credentials(data_dir, delete)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from os import urandom
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -12,19 +12,24 @@ from kgw.cli.shared.client import (
     check_place,
     client_options,
     confirm,
+    dry_run_option,
+    is_asked,
     with_client,
     yes_option,
 )
-from kgw.cli.shared.output import print_json, print_result
+from kgw.cli.shared.output import note_as, print_json, print_result
+from kgw.cli.users.deletions import Deletion, deletion_of
 from kgw.cli.users.passwords import password_file_option, read_password
 from kgw.cli.users.stopped import (
     data_dir_option,
     delete_stopped,
     set_stopped,
+    stopped_deletion,
     stopped_users,
 )
 from kgw.client import AdminClient
 from kgw.client.values import ScramUpsertion
+from kgw.security.principal import USER_TYPE
 from kgw.security.sasl.scram import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,
@@ -38,6 +43,8 @@ if TYPE_CHECKING:
     from kgw.client import AsyncClient
 
 _MECHANISMS = click.Choice([one.sasl_name for one in ScramMechanism], case_sensitive=False)
+
+_PRINCIPAL_BEGIN: Final = f"{USER_TYPE}:"
 
 
 @click.group(short_help="Add, list and delete users who log in with SCRAM.")
@@ -84,6 +91,9 @@ def add(
     --data-dir before its start.
     """
     check_place(data_dir)
+    if name.startswith(_PRINCIPAL_BEGIN):
+        text = f"the principal of this user is User:{name}: a name has no User: before it"
+        note_as(f"warning: {text}", {"warning": text}, is_json=is_json)
     password = read_password(password_file, is_json=is_json)
     upsertion = new_credential(name, ScramMechanism.named(mechanism), iterations, password)
     if data_dir is not None:
@@ -130,6 +140,7 @@ def list_users(*, data_dir: str | None, bootstrap: Bootstrap, is_json: bool) -> 
     help="Delete the password for this mechanism alone.  [default: for all]",
 )
 @yes_option
+@dry_run_option
 @data_dir_option
 @client_options
 def delete(
@@ -137,6 +148,7 @@ def delete(
     name: str,
     mechanism: str | None,
     yes: bool,
+    dry_run: bool,
     data_dir: str | None,
     bootstrap: Bootstrap,
     is_json: bool,
@@ -144,12 +156,19 @@ def delete(
     """Delete a user, who can log in no more. A session that is open stays open.
 
     With the last password of a user, the delegation tokens that the user owns or has requested are
-    deleted, too.
+    deleted, too. At a terminal the question says so.
     """
     check_place(data_dir)
-    confirm(f"the user {name}" + (f" for {mechanism}" if mechanism else ""), yes=yes)
-
     named = None if mechanism is None else ScramMechanism.named(mechanism)
+    if dry_run or is_asked(yes=yes):
+        deletion = _deletion(name, named, data_dir, bootstrap)
+        if dry_run:
+            _print_deleted("Would delete", name, deletion.mechanisms, is_json=is_json)
+            if deletion.tokens and not is_json:
+                click.echo(printable(f"Would delete {deletion.tokens}."))
+            return
+        confirm(printable(deletion.question), yes=yes)
+
     if data_dir is not None:
         deleted = delete_stopped(data_dir, name, named)
     else:
@@ -164,9 +183,25 @@ def delete(
             return mechanisms
 
         deleted = with_client(bootstrap, action)
-    rows: list[dict[str, Any]] = [{"name": name, "mechanism": one.sasl_name} for one in deleted]
+    _print_deleted("Deleted", name, deleted, is_json=is_json)
+
+
+def _deletion(
+    user: str, mechanism: ScramMechanism | None, data_dir: str | None, bootstrap: Bootstrap
+) -> Deletion:
+    """Find the passwords of a deletion. Raises CommandError if there are none."""
+    if data_dir is not None:
+        return stopped_deletion(data_dir, user, mechanism)
+    # A client sees only some of the tokens, so that the number of the tokens stays unknown.
+    found = with_client(bootstrap, lambda client: AdminClient(client).scram_credentials([user]))
+    return deletion_of(user, [one.mechanism for one in found], mechanism)
+
+
+def _print_deleted(
+    verb: str, user: str, mechanisms: list[ScramMechanism], *, is_json: bool
+) -> None:
     if is_json:
-        print_json(rows)
+        print_json([{"name": user, "mechanism": one.sasl_name} for one in mechanisms])
         return
-    for row in rows:
-        click.echo(printable(f"Deleted the password of {name} for {row['mechanism']}."))
+    for one in mechanisms:
+        click.echo(printable(f"{verb} the password of {user} for {one.sasl_name}."))
