@@ -160,7 +160,7 @@ def add(
         note_as(f"warning: {text}", {"warning": text}, is_json=is_json)
     if not dry_run:
         _with_admin(bootstrap, lambda admin: admin.create_access_rules(bindings))
-    _print_rules("Would add" if dry_run else "Added", bindings, is_json=is_json)
+    _print_rules("Would add" if dry_run else "In force", bindings, is_json=is_json)
 
 
 def _rights_of_shortcuts(
