@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.admin import probe
-from kgw.security.tls.contexts import server_context
-from tests.security.tls.handshakes import options, pki
+from tests.security.tls.handshakes import options, pki, server_context
 
 if TYPE_CHECKING:
     from socket import socket

@@ -13,8 +13,7 @@ import pytest
 from kgw.cli.shared.admin_http import Address, AdminRefusedError, get, parse_admin
 from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.client.security import ClientLogin
-from kgw.security.tls.contexts import server_context
-from tests.security.tls.handshakes import options, pki
+from tests.security.tls.handshakes import options, pki, server_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from kgw.security.tls.alerts import AlertedHandshake
 from kgw.security.tls.errors import TlsSettingError
-from kgw.security.tls.keystores import KeyMaterial, read_key_material
 from kgw.security.tls.options import (
     CIPHER_SUITES,
     NO_CLIENT_AUTH,
@@ -19,12 +18,14 @@ from kgw.security.tls.options import (
     REQUIRED,
     TLS_1_2,
     TLS_1_3,
-    TlsOptions,
 )
 from kgw.security.tls.pem import CERTIFICATE, PemBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from kgw.security.tls.keystores import KeyMaterial
+    from kgw.security.tls.options import TlsOptions
 
 _VERSIONS: Final = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
 _VERIFY_MODES: Final = {
@@ -32,11 +33,6 @@ _VERIFY_MODES: Final = {
     REQUESTED: ssl.CERT_OPTIONAL,
     REQUIRED: ssl.CERT_REQUIRED,
 }
-
-
-def server_context(options: TlsOptions) -> ssl.SSLContext:
-    """Read the files and return the context of a listener. Raises TlsSettingError."""
-    return context_from(options, read_key_material(options))
 
 
 def context_from(options: TlsOptions, material: KeyMaterial) -> ssl.SSLContext:

@@ -70,8 +70,6 @@ class TlsOptions(NamedTuple):
     enabled_protocols: tuple[str, ...] = PROTOCOLS
     cipher_suites: tuple[str, ...] = ()
     principal_mapping_rules: str = "DEFAULT"
-    prefix: str = ""
-    """The beginning of the settings' names, before `ssl.`, as in `listener.name.internal.`."""
 
     def __repr__(self) -> str:
         """Show the values that are set, without secrets."""
@@ -82,9 +80,10 @@ class TlsOptions(NamedTuple):
         ]
         return f"TlsOptions({', '.join(shown)})"
 
-    def setting(self, field: str) -> str:
+    @staticmethod
+    def setting(field: str) -> str:
         """Return the name of the setting of a field: `ssl.keystore.location`."""
-        return f"{self.prefix}ssl.{field.replace('_', '.')}"
+        return f"ssl.{field.replace('_', '.')}"
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kgw.security.tls.contexts import context_from
+from kgw.security.tls.keystores import read_key_material
 from kgw.security.tls.options import TlsOptions
 from kgw.testing.certificates import CertificateAuthority
 
@@ -58,6 +60,11 @@ def with_clients(client_auth: str = "required", **values: object) -> TlsOptions:
     """Return options that verify clients."""
     given = {"truststore_certificates": pki().authority.truststore_pem, "client_auth": client_auth}
     return options(None, **(given | values))
+
+
+def server_context(options: TlsOptions) -> ssl.SSLContext:
+    """Read the files of the options and return the context of a listener."""
+    return context_from(options, read_key_material(options))
 
 
 def client_context(

@@ -18,7 +18,6 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 
-from kgw.security.tls.contexts import server_context
 from kgw.security.tls.errors import TlsSettingError
 from kgw.security.tls.keystores import read_key_material, validity_warnings
 from kgw.security.tls.options import TlsOptions
@@ -29,6 +28,7 @@ from tests.security.tls.handshakes import (
     client_context,
     options,
     pki,
+    server_context,
     shake,
     with_clients,
 )
@@ -89,15 +89,6 @@ def refusal(given: TlsOptions) -> str:
             (
                 "ssl.client.auth is required, which needs the certificates of authorities in"
                 " ssl.truststore.location or ssl.truststore.certificates."
-            ),
-        ),
-        (
-            {"client_auth": "requested", "prefix": "listener.name.a."},
-            (
-                "listener.name.a.ssl.client.auth is requested, which needs the"
-                " certificates of authorities"
-                " in listener.name.a.ssl.truststore.location or"
-                " listener.name.a.ssl.truststore.certificates."
             ),
         ),
         (
@@ -275,7 +266,7 @@ def refusal(given: TlsOptions) -> str:
     ],
 )
 def test_a_text_that_cannot_be_used_is_refused(values: dict[str, Any], sentence: str) -> None:
-    """The sentence names the setting, with the prefix of its listener."""
+    """The sentence names the setting."""
     assert sentence == refusal(options(**values))
 
 

@@ -7,7 +7,6 @@ import warnings
 
 import pytest
 
-from kgw.security.tls.contexts import server_context
 from kgw.security.tls.principals import PrincipalMapper
 from kgw.testing.certificates import DAY_S, CertificateAuthority
 from tests.security.tls.handshakes import (
@@ -16,6 +15,7 @@ from tests.security.tls.handshakes import (
     client_context,
     options,
     pki,
+    server_context,
     shake,
     with_clients,
 )

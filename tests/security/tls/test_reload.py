@@ -13,7 +13,6 @@ import pytest
 import uvloop
 
 from kgw.security.tls import reload
-from kgw.security.tls.contexts import server_context
 from kgw.security.tls.errors import TlsSettingError
 from kgw.security.tls.keystores import key_file_warning, read_key_material
 from kgw.security.tls.options import TlsOptions
@@ -26,7 +25,15 @@ from kgw.security.tls.reload import (
 )
 from kgw.testing.certificates import DAY_S
 from tests import patience
-from tests.security.tls.handshakes import NOW_S, client_context, options, pki, shake, with_clients
+from tests.security.tls.handshakes import (
+    NOW_S,
+    client_context,
+    options,
+    pki,
+    server_context,
+    shake,
+    with_clients,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
