@@ -127,7 +127,8 @@ def rights() -> str:
             "Each class of `kgw/handlers` declares these rights (`Api.rights`).\n",
             "A request needs the rights on what it names: a right that is asked for in some cases",
             " alone stands under *further*, and what they are is said",
-            " [where the API is described](apis.md).\n\n",
+            " [where the API is described](apis.md).\n",
+            "One of the rights with *or* between them is enough.\n\n",
             table(
                 ("Key", "API", "Topic", "Group", "Transactional id", "Cluster", "Further"),
                 (rights_row(one) for one in asking),
@@ -164,9 +165,11 @@ def rights_row(handler: Handler) -> Iterator[object]:
         yield "" if operation is None else operation.name + otherwise
     for operation in (asked.transactional_id, asked.cluster):
         yield "" if operation is None else operation.name
-    yield ", ".join(
-        f"{operation.name} on {of.name.lower().replace('_', ' ')}" for operation, of in asked.others
+    others, any_of = (
+        [f"{operation.name} on {of.name.lower().replace('_', ' ')}" for operation, of in one]
+        for one in (asked.others, asked.any_of)
     )
+    yield ", ".join([*others, *([" or ".join(any_of)] if any_of else [])])
 
 
 def docstring_of(source: Path) -> str:

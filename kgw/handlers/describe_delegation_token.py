@@ -44,7 +44,7 @@ _WITH_REQUESTER = 3
 class DescribeDelegationToken(TokenApi, AnswerByItem):
     response_type = DescribeDelegationTokenResponse
     rights = Rights(
-        others=(
+        any_of=(
             (AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN),
             (AclOperation.DESCRIBE_TOKENS, ResourceType.USER),
         )

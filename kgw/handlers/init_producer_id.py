@@ -44,7 +44,7 @@ class InitProducerId(Api):
     response_type = InitProducerIdResponse
     rights = Rights(
         transactional_id=AclOperation.WRITE,
-        others=(
+        any_of=(
             (AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),
             (AclOperation.WRITE, ResourceType.TOPIC),
         ),

@@ -84,10 +84,10 @@ class Metadata(AnswerByItem):
     response_type = MetadataResponse
     rights = Rights(
         topic=AclOperation.DESCRIBE,
-        others=(
+        others=((AclOperation.DESCRIBE, ResourceType.CLUSTER),),
+        any_of=(
             (AclOperation.CREATE, ResourceType.CLUSTER),
             (AclOperation.CREATE, ResourceType.TOPIC),
-            (AclOperation.DESCRIBE, ResourceType.CLUSTER),
         ),
     )
     parts = {"topics": "topics"}

@@ -27,6 +27,8 @@ class Rights(NamedTuple):
     """With this operation on the cluster, a client needs no right on the topics or groups."""
     others: tuple[tuple[AclOperation, ResourceType], ...] = ()
     """Further rights, which the methods of the API ask for."""
+    any_of: tuple[tuple[AclOperation, ResourceType], ...] = ()
+    """Further rights of which a client needs only one."""
 
     def asked(self) -> frozenset[tuple[AclOperation, ResourceType]]:
         """Return every operation that the API asks for, with its type of resource."""
@@ -38,7 +40,7 @@ class Rights(NamedTuple):
             (self.or_cluster, ResourceType.CLUSTER),
         )
         asked = {(operation, of) for operation, of in declared if operation is not None}
-        return frozenset(asked | set(self.others))
+        return frozenset(asked.union(self.others, self.any_of))
 
 
 NO_RIGHTS: Final = Rights()

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 class WriteTxnMarkers(Api):
     response_type = WriteTxnMarkersResponse
     rights = Rights(
-        others=(
+        any_of=(
             (AclOperation.ALTER, ResourceType.CLUSTER),
             (AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
         )
