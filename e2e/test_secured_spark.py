@@ -117,7 +117,7 @@ def check_rows(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("way", (*BY_PASSWORD, BY_CERTIFICATE), ids=lambda way: way.name)
+@pytest.mark.parametrize("way", [*BY_PASSWORD, BY_CERTIFICATE], ids=lambda way: way.name)
 def test_rows_are_written_and_read(
     spark: SparkSession, secured: SecuredGateway, tmp_path: Path, way: Way, name: str
 ) -> None:

@@ -1,8 +1,9 @@
 """A gateway with TLS, logins and access rules, and its users.
 
 A client identifies itself in a way of its own: by a SASL mechanism, or by a certificate. With
-OAUTHBEARER it has a token, which an authorization server of the tests has signed. Each way has a writer, who may create its topics and write them, and a reader, who may read them with its
-groups. Nobody has more rights, except the administrator.
+OAUTHBEARER it has a token, which an authorization server of the tests has signed. Each way has a
+writer, who may create its topics and write them, and a reader, who may read them with its groups.
+Nobody has more rights, except the administrator.
 """
 
 from __future__ import annotations

@@ -119,8 +119,10 @@ REFUSALS = {
 }
 # What tells a refused token, where it is another error.
 TOKEN_REFUSALS = {
-    # It takes the refusal for the end of a login, and is refused with its next request.
+    # These two take the refusal for the end of a login, and are refused with their next request.
     "aiokafka": r"No broker metadata found",
+    "kafkajs": r"Request is not valid given the current SASL state",
+    "franz-go": r"unexpected data in oauth response",
 }
 
 # These try again until their time is over: one way each in the short run. aiokafka does so only
