@@ -6,14 +6,21 @@ of an authorization server, by a delegation token, or by a certificate.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from e2e.test_spark_kafka_source import spark
-from tests.interop.secured import READER, WAYS, WRITER, SecuredGateway, Way, user_name
-from tests.security.oauth.issuing import AUDIENCE, ISSUER, claims, jwk, key_set, token
+from tests.interop.secured import (
+    BY_CERTIFICATE,
+    BY_PASSWORD,
+    BY_TOKEN,
+    READER,
+    WRITER,
+    SecuredGateway,
+    Way,
+    user_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +33,7 @@ __all__ = ["spark"]
 pytestmark = pytest.mark.timeout(300)
 
 FORMATS = ("kafka", "kgw")
-SCRAM = WAYS[2]
+SCRAM = BY_PASSWORD[2]
 MODULES = "org.apache.kafka.common.security"
 ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 """The system property without which Kafka's clients ask no URL for a token."""
@@ -36,16 +43,8 @@ ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredGateway]:
     """A gateway with logins of every kind, and with access rules."""
     folder = tmp_path_factory.mktemp("secured")
-    keys = folder / "keys.json"
-    keys.write_bytes(key_set(jwk("ES256")))
-    settings = {
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
-        "kgw.sasl.oauthbearer.jwks.file": str(keys),
-        "sasl.oauthbearer.expected.audience": AUDIENCE,
-        "sasl.oauthbearer.expected.issuer": ISSUER,
-    }
     secret = {"KGW_DELEGATION_TOKEN_SECRET_KEY": "a secret of more than 32 characters"}
-    with SecuredGateway(folder, settings=settings, environment=secret) as gateway:
+    with SecuredGateway(folder, environment=secret) as gateway:
         yield gateway
 
 
@@ -118,7 +117,7 @@ def check_rows(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+@pytest.mark.parametrize("way", [*BY_PASSWORD, BY_CERTIFICATE], ids=lambda way: way.name)
 def test_rows_are_written_and_read(
     spark: SparkSession, secured: SecuredGateway, tmp_path: Path, way: Way, name: str
 ) -> None:
@@ -134,24 +133,18 @@ def test_tokens_of_an_authorization_server(
     spark: SparkSession, secured: SecuredGateway, tmp_path: Path, name: str
 ) -> None:
     """OAUTHBEARER, with tokens in files."""
-    topic = f"{SCRAM.prefix}-{name}-oauthbearer"
+    topic = f"{BY_TOKEN.prefix}-{name}"
     secured.create_topic(topic)
     given = {}
     for role in (WRITER, READER):
-        file = tmp_path / f"{role}.token"
-        now_s = int(time.time())
-        times = {"iat": now_s - 5, "nbf": now_s - 5, "exp": now_s + 3600}
-        file.write_text(token(payload=claims(sub=user_name(SCRAM, role), **times)))
-        file.chmod(0o600)
         login = {
-            "sasl.mechanism": "OAUTHBEARER",
+            **secured.security(BY_TOKEN, role),
             "sasl.jaas.config": f"{MODULES}.oauthbearer.OAuthBearerLoginModule required;",
             "sasl.login.callback.handler.class": (
                 f"{MODULES}.oauthbearer.OAuthBearerLoginCallbackHandler"
             ),
-            "sasl.oauthbearer.token.endpoint.url": file.as_uri(),
         }
-        given[role] = token_options(secured, login)
+        given[role] = as_options(secured, BY_TOKEN.listener, login)
     urls = ",".join(one["kafka.sasl.oauthbearer.token.endpoint.url"] for one in given.values())
     spark.sql(
         f"select reflect('java.lang.System', 'setProperty', '{ALLOWED_URLS}', '{urls}')"

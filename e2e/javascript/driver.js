@@ -25,9 +25,16 @@ const securityOf = ({ security }) => {
   const file = (name) => (security[name] ? readFileSync(security[name], "utf8") : undefined);
   const own = file("ssl.keystore.location");
   const settings = { ssl: { ca: file("ssl.truststore.location"), key: own, cert: own } };
-  if (security["sasl.mechanism"]) {
+  const mechanism = security["sasl.mechanism"];
+  if (mechanism === "OAUTHBEARER") {
+    const token = new URL(security["sasl.oauthbearer.token.endpoint.url"]);
     settings.sasl = {
-      mechanism: security["sasl.mechanism"].toLowerCase(),
+      mechanism: "oauthbearer",
+      oauthBearerProvider: async () => ({ value: readFileSync(token, "utf8") }),
+    };
+  } else if (mechanism) {
+    settings.sasl = {
+      mechanism: mechanism.toLowerCase(),
       username: security["sasl.username"],
       password: security["sasl.password"],
     };

@@ -1,8 +1,9 @@
 """A gateway with TLS, logins and access rules, and its users.
 
-A client identifies itself in a way of its own: by a SASL mechanism, or by a certificate. Each way
-has a writer, who may create its topics and write them, and a reader, who may read them with its
-groups. Nobody has more rights, except the administrator.
+A client identifies itself in a way of its own: by a SASL mechanism, or by a certificate. With
+OAUTHBEARER it has a token, which an authorization server of the tests has signed. Each way has a
+writer, who may create its topics and write them, and a reader, who may read them with its groups.
+Nobody has more rights, except the administrator.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from kgw.security.acls.terms import AclOperation, PatternType, PermissionType, R
 from kgw.security.sasl.scram import ScramMechanism, new_salt, salt_password
 from kgw.testing.certificates import CertificateAuthority
 from tests import patience
+from tests.security.oauth.issuing import AUDIENCE, ISSUER, claims, jwk, key_set, token
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -53,6 +55,7 @@ class Way(NamedTuple):
     listener: str
     credential: ScramMechanism | None
     """What the server keeps of a password; None without one."""
+    is_by_token: bool = False
 
     @property
     def prefix(self) -> str:
@@ -65,8 +68,9 @@ WAYS = (
     Way("SCRAM-SHA-256", "SASL_SSL", ScramMechanism.SHA_256),
     Way("SCRAM-SHA-512", "SASL_SSL", ScramMechanism.SHA_512),
     Way("certificate", "SSL", None),
+    Way("OAUTHBEARER", "SASL_SSL", None, is_by_token=True),
 )
-BY_CERTIFICATE = WAYS[3]
+BY_CERTIFICATE, BY_TOKEN = WAYS[3:]
 BY_PASSWORD = tuple(way for way in WAYS if way.credential is not None)
 
 
@@ -75,13 +79,23 @@ def user_name(way: Way, role: str) -> str:
     return f"{way.prefix}-{role}"
 
 
+def token_of(user: str, *, which_key: int = 1) -> str:
+    """Return a token for a user that is good for an hour, signed with one of the private keys."""
+    now_s = int(time.time())
+    times = {"iat": now_s - 5, "nbf": now_s - 5, "exp": now_s + 3600}
+    return token(payload=claims(sub=user, **times), which=which_key)
+
+
 def password_of(user: str) -> str:
     """Return the password of a user: with characters that JAAS and properties must escape."""
     return f'{user} = "key", \\ ü'
 
 
 class SecuredGateway:
-    """A gateway process with a listener for logins and one for certificates."""
+    """A gateway process with a listener for logins and one for certificates.
+
+    It trusts tokens of the first private key.
+    """
 
     def __init__(
         self,
@@ -101,6 +115,8 @@ class SecuredGateway:
         self._write("server", authority.issue_server(["localhost", "127.0.0.1"]).keystore_pem())
         self._write("trusted", authority.truststore_pem)
         self._write("untrusted", another.truststore_pem)
+        self._keys = folder / "keys.json"
+        self._keys.write_bytes(key_set(jwk("ES256")))
         for issuer, name in ((authority, "the authority"), (another, "another")):
             (folder / name).mkdir()
             for role in RIGHTS:
@@ -108,8 +124,8 @@ class SecuredGateway:
                 issued = issuer.issue_client([("O", "kgw"), ("CN", user)])
                 self._write(f"{name}/{user}", issued.keystore_pem())
 
-    def _write(self, name: str, text: str) -> Path:
-        path = self.folder / f"{name}.pem"
+    def _write(self, name: str, text: str, kind: str = "pem") -> Path:
+        path = self.folder / f"{name}.{kind}"
         path.write_text(text)
         path.chmod(0o600)
         return path
@@ -124,19 +140,30 @@ class SecuredGateway:
         role: str,
         *,
         password: str | None = None,
+        which_key: int = 1,
         trusted: str = "trusted",
         issued_by: str = "the authority",
     ) -> dict[str, str]:
-        """Return the properties of a client, in which any of the last three can be wrong."""
+        """Return the properties of a client, in which any of the last four can be wrong."""
         name = user_name(way, role)
+        if way.is_by_token:
+            identity = self._token_login(name, which_key)
+        elif way.listener == "SASL_SSL":
+            identity = self._login(way.name, name, password or password_of(name))
+        else:
+            identity = {"ssl.keystore.location": str(self.folder / issued_by / f"{name}.pem")}
         return {
             "security.protocol": way.listener,
             "ssl.truststore.location": str(self.folder / f"{trusted}.pem"),
-            **(
-                self._login(way.name, name, password or password_of(name))
-                if way.listener == "SASL_SSL"
-                else {"ssl.keystore.location": str(self.folder / issued_by / f"{name}.pem")}
-            ),
+            **identity,
+        }
+
+    def _token_login(self, name: str, which_key: int) -> dict[str, str]:
+        text = token_of(name, which_key=which_key)
+        file = self._write(f"{name}-{which_key}", text, kind="token")
+        return {
+            "sasl.mechanism": BY_TOKEN.name,
+            "sasl.oauthbearer.token.endpoint.url": file.as_uri(),
         }
 
     @staticmethod
@@ -183,7 +210,10 @@ class SecuredGateway:
             "ssl.truststore.location": str(self.folder / "trusted.pem"),
             "ssl.client.auth": "requested",
             "ssl.principal.mapping.rules": "RULE:^CN=([^,]+),O=kgw$/$1/",
-            "sasl.enabled.mechanisms": ",".join(way.name for way in BY_PASSWORD),
+            "sasl.enabled.mechanisms": ",".join(way.name for way in (*BY_PASSWORD, BY_TOKEN)),
+            "kgw.sasl.oauthbearer.jwks.file": str(self._keys),
+            "sasl.oauthbearer.expected.audience": AUDIENCE,
+            "sasl.oauthbearer.expected.issuer": ISSUER,
             "super.users": f"User:{ADMIN}",
             **self._settings,
         }

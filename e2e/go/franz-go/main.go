@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
@@ -74,6 +75,12 @@ func connection(operation loop.Operation) ([]kgo.Opt, error) {
 		options = append(options, kgo.SASL(hashed.AsSha256Mechanism()))
 	case "SCRAM-SHA-512":
 		options = append(options, kgo.SASL(hashed.AsSha512Mechanism()))
+	case "OAUTHBEARER":
+		login := oauth.Oauth(func(context.Context) (oauth.Auth, error) {
+			token, err := operation.Security.Token()
+			return oauth.Auth{Token: token}, err
+		})
+		options = append(options, kgo.SASL(login))
 	default:
 		return nil, operation.Security.UnknownMechanism()
 	}

@@ -24,6 +24,14 @@ func isRefused(err error) bool {
 	return slices.ContainsFunc(refusals, func(one sarama.KError) bool { return errors.Is(err, one) })
 }
 
+// tokens gives the token of OAUTHBEARER to each connection.
+type tokens struct{ properties security.Properties }
+
+func (given tokens) Token() (*sarama.AccessToken, error) {
+	text, err := given.properties.Token()
+	return &sarama.AccessToken{Token: text}, err
+}
+
 // protect sets what a client is told of TLS and of its login.
 func protect(config *sarama.Config, properties security.Properties) error {
 	encrypted, err := properties.TLS()
@@ -45,6 +53,8 @@ func protect(config *sarama.Config, properties security.Properties) error {
 		config.Net.SASL.SCRAMClientGeneratorFunc = conversation.Generator(sha256.New)
 	case sarama.SASLTypeSCRAMSHA512:
 		config.Net.SASL.SCRAMClientGeneratorFunc = conversation.Generator(sha512.New)
+	case sarama.SASLTypeOAuth:
+		config.Net.SASL.TokenProvider = tokens{properties}
 	default:
 		return properties.UnknownMechanism()
 	}

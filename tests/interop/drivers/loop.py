@@ -51,7 +51,8 @@ A failed operation is answered with {error}, in Python also with what the librar
 `security` are the properties with which an operation's client connects; without them it speaks
 plain text. They have the names of Java's clients: security.protocol, ssl.truststore.location,
 ssl.keystore.location (a PEM file with the private key and the certificates), sasl.mechanism; and
-librdkafka's sasl.username and sasl.password. `connect_limit_s` is how long a client tries to
+librdkafka's sasl.username and sasl.password. With OAUTHBEARER, sasl.oauthbearer.token.endpoint.url
+is the `file:` URL of the token. `connect_limit_s` is how long a client tries to
 connect: some clients report a refused login only after that time.
 
 Every operation on neither a member nor a producer makes a client of its own and closes it, so that

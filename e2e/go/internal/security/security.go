@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net/url"
 	"os"
 )
 
@@ -20,6 +21,16 @@ func (properties Properties) Mechanism() string {
 // Login gives the name of the user and the password.
 func (properties Properties) Login() (string, string) {
 	return properties["sasl.username"], properties["sasl.password"]
+}
+
+// Token reads the token of OAUTHBEARER from the file that the properties name.
+func (properties Properties) Token() (string, error) {
+	location, err := url.Parse(properties["sasl.oauthbearer.token.endpoint.url"])
+	if err != nil {
+		return "", err
+	}
+	text, err := os.ReadFile(location.Path)
+	return string(text), err
 }
 
 // TLS gives the settings of encrypted connections, and nil for those in plain text. Where names are

@@ -6,11 +6,19 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.List;
 import java.util.Map;
 
 /** The security of connections: an operation's properties have this library's names, but for the user. */
 final class Security {
     private static final String MODULES = "org.apache.kafka.common.security.";
+    private static final String TOKEN = "sasl.oauthbearer.token.endpoint.url";
+
+    /** The library's own: since 3.4, and before that since 3.1. */
+    private static final List<String> TOKEN_HANDLERS =
+        List.of(
+            MODULES + "oauthbearer.OAuthBearerLoginCallbackHandler",
+            MODULES + "oauthbearer.secured.OAuthBearerLoginCallbackHandler");
 
     private Security() {}
 
@@ -39,6 +47,29 @@ final class Security {
             String login = " required username=" + quoted(user) + " password=" + quoted(password) + ";";
             settings.put("sasl.jaas.config", MODULES + module + login);
         }
+        if (properties.has(TOKEN)) {
+            addToken(settings, properties.get(TOKEN).getAsString());
+        }
+    }
+
+    private static void addToken(Map<String, Object> settings, String url) {
+        // Since 3.9 the library reads no other URLs.
+        System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.urls", url);
+        settings.put("sasl.login.callback.handler.class", tokenHandler());
+        settings.put(
+            "sasl.jaas.config",
+            MODULES + "oauthbearer.OAuthBearerLoginModule required url=" + quoted(url) + ";");
+    }
+
+    private static Class<?> tokenHandler() {
+        for (String name : TOKEN_HANDLERS) {
+            try {
+                return Class.forName(name);
+            } catch (ClassNotFoundException error) {
+                // An older library.
+            }
+        }
+        return TokenFile.class;
     }
 
     private static String text(String path) {
