@@ -7,6 +7,8 @@ one record in turn, 500 a second in all, and their latency is measured three tim
 themselves; while another process logs in with SCRAM-SHA-512 over TLS, a hundred times a second;
 while as many connections as `--unfinished` says have been opened to the other listener and send
 nothing. The bar: the p99 beside logins is at most 1.5 times that without them.
+
+It also tells what memory the gateway uses while these connections are open, and before and after.
 """
 
 from __future__ import annotations
@@ -119,8 +121,19 @@ def hold_unfinished(port: int, count: int) -> list[socket.socket]:
     return held
 
 
+def say_memory(process: GatewayProcess, when: str) -> None:
+    """Tell what memory the gateway uses."""
+    usage = process.usage()
+    say(f"the gateway uses {(usage.anonymous_bytes + usage.file_bytes) / 1e6:.0f} MB {when}")
+
+
 def measured(
-    poller: Poller, port: int, truststore: Path, seconds: float, unfinished: int
+    poller: Poller,
+    process: GatewayProcess,
+    port: int,
+    truststore: Path,
+    seconds: float,
+    unfinished: int,
 ) -> Iterator[tuple[str, list[float]]]:
     """Yield the latencies of others in each phase of a round."""
     others = Others(poller)
@@ -136,9 +149,11 @@ def measured(
         ended = logging_in.stdout.readline()
         assert ended, "the logins failed"
         yield f"beside {LOGINS_PER_S} logins a second", latencies_s
+    say_memory(process, "before")
     held = hold_unfinished(port, unfinished)
     try:
         yield f"beside {unfinished} connections without a login", others.run(seconds)
+        say_memory(process, f"beside {unfinished} connections without a login")
     finally:
         for connection in held:
             connection.close()
@@ -188,11 +203,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for round_number in range(chosen.rounds):
             say(f"round {round_number + 1} of {chosen.rounds}")
             with Poller(address) as poller:
-                phases = measured(poller, port, truststore, chosen.seconds, chosen.unfinished)
+                phases = measured(
+                    poller, process, port, truststore, chosen.seconds, chosen.unfinished
+                )
                 for phase, latencies_s in phases:
                     found.setdefault(phase, []).append(latencies_s)
-            usage = process.usage()
-            say(f"the gateway uses {(usage.anonymous_bytes + usage.file_bytes) / 1e6:.0f} MB")
+            say_memory(process, "afterwards")
     print(table(("Other clients", "p50, ms", "p99, ms", "p99 by that by themselves"), rows(found)))
     return 0
 

@@ -198,12 +198,13 @@ class KafkaConnection(BufferedProtocol):
 
     def connection_made(self, transport: BaseTransport) -> None:
         server = self._server
-        self._transport = cast("Transport", transport)
-        session = server.admit(self, self._transport)
+        accepted = cast("Transport", transport)
+        session = server.admit(self, accepted)
         if session is None:
             self.state = "not admitted"
-            self._transport.abort()
+            accepted.abort()
             return
+        self._transport = accepted
         self.session = session
         if session.login is not None:
             self._reader.allow(server.limits.login_frame_bytes, SMALLEST_TOKEN_BYTES, None)

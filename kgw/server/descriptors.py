@@ -1,4 +1,4 @@
-"""File descriptors run out: no connection can be accepted, and the operator is told so."""
+"""File descriptors run out: no connection can be accepted, and a callback learns of it."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ Imported at the first connection with TLS: most servers have none.
 
 from __future__ import annotations
 
+from asyncio import BufferedProtocol
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -92,6 +93,9 @@ class EncryptedSender(Sender):
         self._has_ended = True
         self._forget_held()
         self.note_unsent(0)
+        # A TLS transport keeps methods of its protocol, which keeps the transport: 50 KB that only
+        # a full garbage collection would free.
+        self._transport.set_protocol(BufferedProtocol())
 
     def count_unsent(self) -> None:
         unsent_bytes = self._held_bytes + self._transport.get_write_buffer_size()

@@ -1,19 +1,21 @@
 """Accepts at listeners with TLS, and counts each connection from its accept on.
 
 A server of asyncio or uvloop with TLS tells its protocol of a connection only after the handshake:
-connections whose clients never end it would be outside every limit.
+connections whose clients never end it would be outside every limit. It also makes the TLS object of
+a connection at its accept: here a connection whose client sends nothing has none.
 """
 
 from __future__ import annotations
 
-from asyncio import CancelledError, create_task, gather
+from asyncio import CancelledError, create_task, gather, timeout
+from socket import MSG_PEEK
 from ssl import SSLError
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kgw.server.listeners import plain_host
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, BaseProtocol, Task
+    from asyncio import AbstractEventLoop, BaseProtocol, Future, Task
     from collections.abc import Callable
     from socket import socket
     from ssl import SSLContext
@@ -193,22 +195,26 @@ class Handshakes:
         self, listener: _TlsListener, connection: BaseProtocol, connected: socket
     ) -> None:
         """Run one handshake. At its success the connection is admitted, before this returns."""
-        listener.context.begin(connected)
         detail = _GIVEN_UP
+        limit_s = self._server.limits.login_timeout_s
         try:
-            await self._loop.connect_accepted_socket(
-                lambda: connection,
-                connected,
-                ssl=listener.context,
-                ssl_handshake_timeout=self._server.limits.login_timeout_s,
-            )
+            async with timeout(limit_s):
+                await self._wait_for_bytes(connected)
+                listener.context.begin(connected)
+                await self._loop.connect_accepted_socket(
+                    lambda: connection,
+                    connected,
+                    ssl=listener.context,
+                    # The loop's own limit, which is a minute, may be shorter.
+                    ssl_handshake_timeout=limit_s,
+                )
         except CancelledError:
             raise
+        except TimeoutError:
+            detail = _TOO_LATE
         except SSLError as error:
             reason = error.reason or type(error).__name__
             detail = _MEANINGS.get(reason, reason)
-        except ConnectionAbortedError:
-            detail = _TOO_LATE
         except ConnectionError:
             pass
         except OSError as error:
@@ -221,3 +227,20 @@ class Handshakes:
             connected.close()
             self._server.release(accepted.host)
             self._server.report_handshake(accepted.host, listener.name, detail)
+
+    async def _wait_for_bytes(self, connected: socket) -> None:
+        """Return when the client has sent bytes. Raises ConnectionError if it sends none."""
+        readable = self._loop.create_future()
+        self._loop.add_reader(connected, _finish, readable)
+        try:
+            await readable
+        finally:
+            self._loop.remove_reader(connected)
+        if not connected.recv(1, MSG_PEEK):
+            raise ConnectionResetError
+
+
+def _finish(readable: Future[None]) -> None:
+    # The loop may call this again before the task has removed it.
+    if not readable.done():
+        readable.set_result(None)

@@ -112,8 +112,8 @@ def test_a_dry_run_deletes_nothing(commands: Commands, password_file: str) -> No
     assert every == commands.json("users", "list")
     commands.fail(ExitCode.FAILED, "users", "delete", "bob", "--dry-run")
     commands.succeed("users", "delete", "alice", "--mechanism", "SCRAM-SHA-256")
-    given = ("--mechanism", "SCRAM-SHA-256", "--dry-run")
-    message = commands.fail(ExitCode.FAILED, "users", "delete", "alice", *given)
+    gone = ("--mechanism", "SCRAM-SHA-256", "--dry-run")
+    message = commands.fail(ExitCode.FAILED, "users", "delete", "alice", *gone)
     assert "the user alice has no password for SCRAM-SHA-256" == message
 
 

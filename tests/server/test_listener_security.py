@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import ssl
 import threading
@@ -20,10 +21,11 @@ from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.framing import decode_response, request_frame
 from kgw.security.principal import ANONYMOUS, Principal
 from kgw.security.tls import reload
+from kgw.security.tls.alerts import AlertedHandshake
 from kgw.security.tls.reload import CertificateFiles
 from kgw.server.limits import Limits
 from kgw.server.listener_security import LOOK_EVERY_S, ListenerSecurity, ServedSecurity
-from kgw.server.server import SWEEP_INTERVAL_S, Server
+from kgw.server.server import ENDED_BEFORE_TRIM, SWEEP_INTERVAL_S, Server
 from kgw.testing.certificates import DAY_S
 from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
@@ -349,6 +351,65 @@ class TestTls:
         run(new_loop, test())
 
 
+def tls_objects() -> int:
+    """Return how many TLS objects of the server are alive."""
+    return sum(isinstance(one, AlertedHandshake) for one in gc.get_objects())
+
+
+@LOOPS
+class TestMemory:
+    @pytest.mark.parametrize("end", ["admitted", "refused", "aborted by the server"])
+    def test_the_end_of_a_connection(self, new_loop: NewLoop, tmp_path: Path, end: str) -> None:
+        """It frees the TLS object at once: a full garbage collection may be hours away."""
+        one = secured(tmp_path / "server.pem", ssl_client_auth="required")
+        nameless = pki().authority.issue_client(x509.Name([]))
+
+        async def test() -> None:
+            async with one.served():
+                for _ in range(3):
+                    if end == "refused":
+                        with suppress(OSError):
+                            await (await one.connect(certificate=nameless)).ended()
+                        continue
+                    client = await one.connect(certificate=pki().client)
+                    assert 1 == await client.ask(1)
+                    if end == "admitted":
+                        client.writer.transport.abort()
+                        await until(lambda: not one.server.connections)
+                    else:
+                        (await one.only_connection()).cut()
+                        assert await client.ended()
+                await settle(20)
+                await until(lambda: not tls_objects())
+
+        gc.collect()
+        gc.disable()
+        try:
+            assert 0 == tls_objects()
+            run(new_loop, test())
+        finally:
+            gc.enable()
+
+    def test_many_that_have_ended(self, new_loop: NewLoop, tmp_path: Path) -> None:
+        """The next sweep gives free memory back, once for so many."""
+        one = secured(tmp_path / "server.pem")
+
+        async def test() -> None:
+            async with one.served():
+                given_back: list[int] = []
+                one.server.give_back_memory()
+                one.server.give_back_memory = lambda: given_back.append(1)
+                for most, expected in ((ENDED_BEFORE_TRIM - 1, []), (1, [1]), (1, [1])):
+                    for _ in range(most):
+                        assert one.server.reserve("127.0.0.1")
+                        one.server.release("127.0.0.1")
+                    one.clock.advance(SWEEP_INTERVAL_S)
+                    await settle()
+                    assert expected == given_back
+
+        run(new_loop, test())
+
+
 @LOOPS
 class TestLimitsOfHandshakes:
     @pytest.mark.parametrize("limit", ["connections", "connections_per_ip"])
@@ -481,7 +542,9 @@ class TestLimitsOfHandshakes:
             loop = asyncio.get_running_loop()
             async with one.served(limits=Limits(connections=1)):
                 one.handshakes._loop = FailingLoop(loop, fail)  # type: ignore[assignment] # noqa: SLF001
-                assert await (await one.connect_plain()).ended()
+                client = await one.connect_plain()
+                client.writer.write(b"\x16")
+                assert await client.ended()
                 assert {"tls": 1} == one.metrics.connections_dropped
                 assert bugs == one.metrics.internal_errors
                 assert detail == caplog.records[-1].kgw_fields["detail"]  # type: ignore[attr-defined]

