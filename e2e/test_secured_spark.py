@@ -6,7 +6,7 @@ of an authorization server, by a delegation token, or by a certificate.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -71,7 +71,7 @@ def as_options(
     return {f"kafka.{name}": value for name, value in given.items()}
 
 
-def options(gateway: SecuredGateway, way: Way, role: str, **wrong: str) -> dict[str, str]:
+def options(gateway: SecuredGateway, way: Way, role: str, **wrong: Any) -> dict[str, str]:
     """Return the options with which a user of a way connects."""
     given = gateway.security(way, role, **wrong)
     user, password = given.pop("sasl.username", None), given.pop("sasl.password", "")
