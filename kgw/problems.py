@@ -7,6 +7,7 @@ show it.
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ Producers retry a batch for two minutes by default, and alerts and operators mus
 reason after that.
 """
 
+
+_OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 _TOLD: Final = 100
 """The most problems that `Reports` shows for one reason."""
@@ -459,6 +462,11 @@ class Reports:
         return told + [
             Problem(reason, f"{count} more are in the log") for reason, count in left_out.items()
         ]
+
+
+def is_out_of_descriptors(error: OSError) -> bool:
+    """Return whether nothing could be opened because too much is open: the reason DESCRIPTORS."""
+    return error.errno in _OUT_OF_DESCRIPTORS
 
 
 def is_ready(problems: Iterable[Problem]) -> bool:

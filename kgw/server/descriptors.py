@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import errno
 from socket import socket
 from typing import TYPE_CHECKING, Any
+
+from kgw.problems import is_out_of_descriptors
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable
 
-_OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+
+def ignore(_: str) -> None:
+    """Do nothing: the callback of an event for which none is set."""
 
 
 class Descriptors:
     """Finds out that there are no more file descriptors for connections."""
 
     def __init__(self) -> None:
-        self.when_out: Callable[[str], object] = _leave_it
+        self.when_out: Callable[[str], object] = ignore
         """Called with the reason, each time that no connection could be accepted."""
 
     def look(self) -> None:
@@ -29,7 +32,7 @@ class Descriptors:
 
     def tell(self, error: OSError) -> bool:
         """Report an error that means a lack of descriptors; return whether it does."""
-        if error.errno not in _OUT_OF_DESCRIPTORS:
+        if not is_out_of_descriptors(error):
             return False
         self.when_out(f"no connection can be accepted: {error.strerror}")
         return True
@@ -42,7 +45,3 @@ class Descriptors:
         error = context.get("exception")
         if not isinstance(error, OSError) or not self.tell(error):
             loop.default_exception_handler(context)
-
-
-def _leave_it(_: str) -> None:
-    """Ignore the event, as no callback is set."""

@@ -6,7 +6,7 @@ import errno
 from typing import TYPE_CHECKING, Final
 
 from kgw.errors import DiskFullError, StorageError
-from kgw.problems import DESCRIPTORS, DISK_ERROR, NO_SPACE
+from kgw.problems import DESCRIPTORS, DISK_ERROR, NO_SPACE, is_out_of_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from kgw.problems import Reason
 
 _OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class SyncFailedError(Exception):
@@ -24,11 +23,6 @@ class SyncFailedError(Exception):
 def is_out_of_space(error: OSError) -> bool:
     """Return whether the call failed for lack of space, so that it may work again later."""
     return error.errno in _OUT_OF_SPACE
-
-
-def is_out_of_descriptors(error: OSError) -> bool:
-    """Return whether a file could not be opened because too many are open."""
-    return error.errno in _OUT_OF_DESCRIPTORS
 
 
 def refusal_reason(error: Exception) -> Reason:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.backend.embedded.failures import (
-    SyncFailedError,
-    is_out_of_descriptors,
-    is_out_of_space,
-)
+from kgw.backend.embedded.failures import SyncFailedError, is_out_of_space
+from kgw.problems import is_out_of_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

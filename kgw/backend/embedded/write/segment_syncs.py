@@ -10,7 +10,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from kgw.backend.embedded.failures import SyncFailedError, is_out_of_descriptors
+from kgw.backend.embedded.failures import SyncFailedError
+from kgw.problems import is_out_of_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
