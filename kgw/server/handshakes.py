@@ -1,8 +1,9 @@
 """Accepts at listeners with TLS, and counts each connection from its accept on.
 
 A server of asyncio or uvloop with TLS tells its protocol of a connection only after the handshake:
-connections whose clients never end it would be outside every limit. It also makes the TLS object of
-a connection at its accept: here a connection whose client sends nothing has none.
+connections whose clients never end it would be outside every limit. Such a server also makes the
+TLS object of a connection at its accept. kgw makes it when the client has sent its first byte, so
+that connections of silent clients take little memory.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from socket import MSG_PEEK
 from ssl import SSLError
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from kgw.partitions.append.allocator import give_back_free_memory
 from kgw.server.listeners import plain_host
 
 if TYPE_CHECKING:
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 
 # How many sockets are accepted before the loop serves other connections: about 3 ms.
 _ACCEPTS_PER_TURN = 16
+# The number of ended connections after which the C library gives free memory back to the system.
+# uvloop's buffer of a connection with TLS has 256 KB, of which only pages that were written to take
+# memory. But these are other pages each time that the C library uses the same memory for a buffer.
+ENDED_BEFORE_TRIM = 1_000
 
 _NO_TLS: Final = "the client does not speak TLS: set its security.protocol to SSL or SASL_SSL"
 _TOO_LATE: Final = "the client has not ended the handshake in time"
@@ -103,6 +109,10 @@ class Handshakes:
         """Listeners that accept again at the next sweep, as no descriptor was left."""
         self._running: dict[BaseProtocol, _Running] = {}
         """The oldest one first."""
+        self.ended_connections = 0
+        """The number of connections that have ended since free memory was given back. The server
+        counts them here, those without TLS included."""
+        self.give_back_memory: Callable[[], object] = give_back_free_memory
 
     def __len__(self) -> int:
         return len(self._running)
@@ -138,10 +148,16 @@ class Handshakes:
         return None if running is None else running.accepted
 
     def go_on(self) -> None:
-        """Accept again at listeners that had to stop for a lack of descriptors."""
+        """Accept again at listeners that had to stop for a lack of descriptors.
+
+        If many connections have ended, give free memory back, too.
+        """
         waiting, self._waiting = self._waiting, []
         for listener in waiting:
             self._loop.add_reader(listener.bound, self._accept, listener)
+        if self.ended_connections >= ENDED_BEFORE_TRIM:
+            self.ended_connections = 0
+            self.give_back_memory()
 
     def stop_accepting(self) -> None:
         """Accept no further connections. Handshakes go on."""

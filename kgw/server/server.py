@@ -18,7 +18,7 @@ from kgw.logs import EventLogger, QuietLog
 from kgw.metrics import count
 from kgw.security.principal import ANONYMOUS
 from kgw.server.connection import KafkaConnection
-from kgw.server.descriptors import Descriptors
+from kgw.server.descriptors import Descriptors, ignore
 from kgw.server.limits import connection_limits
 from kgw.server.listeners import bind, bound_listener, limit_sending, plain_host
 from kgw.server.memory import RequestMemory
@@ -52,20 +52,8 @@ CONNECTIONS_PER_TURN = 256
 # After this many bytes of large answers, which take about 4 ms to copy to the kernel, Fetch
 # requests and late answers are queued.
 SENT_BYTES_PER_TURN = 4 << 20
-# The number of ended connections after which the C library gives free memory back to the system.
-# uvloop's buffer of a connection with TLS has 256 KB, of which only pages that were written to take
-# memory. But these are other pages each time that the C library uses the same memory for a buffer.
-ENDED_BEFORE_TRIM = 1_000
 # Turns of the loop from an accepted socket to its connection.
 _ACCEPT_TURNS = 2
-
-
-def _leave_it(_: str) -> None:
-    """Ignore the event, as no callback is set."""
-
-
-def _do_nothing() -> None:
-    """Keep free memory, as there is little of it."""
 
 
 _NONE: Mapping[Listener, list[socket]] = MappingProxyType({})
@@ -101,15 +89,11 @@ class Server:
         self._security = _PLAIN
         self._handshakes: Handshakes | None = None
         """None as long as no listener has TLS."""
-        self._ended_connections = 0
-        """How many have ended since memory was given back, those without TLS included."""
-        self.give_back_memory: Callable[[], object] = _do_nothing
-        """Called when many connections of a server with TLS have ended."""
         self._timer: Timer | None = None
         """The next step of the sweep: a timer, or the next turn of the loop in a running sweep."""
         self._due: list[KafkaConnection] = []
         self._quiet = QuietLog(_log)
-        self.when_refused: Callable[[str], object] = _leave_it
+        self.when_refused: Callable[[str], object] = ignore
         """Called for each refused connection, with the reason."""
         self.descriptors = Descriptors()
         self._answered: dict[KafkaConnection, None] = {}
@@ -169,10 +153,8 @@ class Server:
         """Return the listeners with TLS, and their handshakes."""
         if self._handshakes is None:
             # Imported here: most servers have no listener with TLS.
-            from kgw.partitions.append.allocator import give_back_free_memory
             from kgw.server.handshakes import Handshakes
 
-            self.give_back_memory = give_back_free_memory
             self._handshakes = Handshakes(self, self.loop, self._clock)
         return self._handshakes
 
@@ -264,7 +246,8 @@ class Server:
 
     def release(self, host: str) -> None:
         """Count a connection from this address no more."""
-        self._ended_connections += 1
+        if self._handshakes is not None:
+            self._handshakes.ended_connections += 1
         left = self._by_host.get(host, 1) - 1
         if left:
             self._by_host[host] = left
@@ -424,9 +407,6 @@ class Server:
         self.descriptors.look()
         if self._handshakes is not None:
             self._handshakes.go_on()
-            if self._ended_connections >= ENDED_BEFORE_TRIM:
-                self._ended_connections = 0
-                self.give_back_memory()
         self._due = [one for one in self.connections if one.deadline_s <= now_s]
         self._check_due()
 

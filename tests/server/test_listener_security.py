@@ -23,9 +23,10 @@ from kgw.security.principal import ANONYMOUS, Principal
 from kgw.security.tls import reload
 from kgw.security.tls.alerts import AlertedHandshake
 from kgw.security.tls.reload import CertificateFiles
+from kgw.server.handshakes import ENDED_BEFORE_TRIM
 from kgw.server.limits import Limits
 from kgw.server.listener_security import LOOK_EVERY_S, ListenerSecurity, ServedSecurity
-from kgw.server.server import ENDED_BEFORE_TRIM, SWEEP_INTERVAL_S, Server
+from kgw.server.server import SWEEP_INTERVAL_S, Server
 from kgw.testing.certificates import DAY_S
 from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
@@ -397,8 +398,8 @@ class TestMemory:
         async def test() -> None:
             async with one.served():
                 given_back: list[int] = []
-                one.server.give_back_memory()
-                one.server.give_back_memory = lambda: given_back.append(1)
+                one.handshakes.give_back_memory()
+                one.handshakes.give_back_memory = lambda: given_back.append(1)
                 for most, expected in ((ENDED_BEFORE_TRIM - 1, []), (1, [1]), (1, [1])):
                     for _ in range(most):
                         assert one.server.reserve("127.0.0.1")
