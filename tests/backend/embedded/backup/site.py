@@ -184,6 +184,14 @@ class Site:
         await asyncio.to_thread(self.restore_now, name, to)
         return restored
 
+    async def restored_values(self) -> list[bytes]:
+        """Restore the newest backup, open it, and return all values of its first partition."""
+        restored = await self.restore()
+        await restored.open()
+        values = await restored.values()
+        await restored.backend.aclose()
+        return values
+
     def restore_now(self, name: str | None = None, to: str = "restored") -> Restored:
         """Restore a backup."""
         manifest = self.place.find(name)

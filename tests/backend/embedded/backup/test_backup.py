@@ -130,10 +130,7 @@ async def test_a_stopped_directory_is_backed_up_without_a_server(site: Site) -> 
     await site.backend.aclose()
     await site.take()
     assert [20, 0] == [log.end_offset for log in (await site.manifest()).logs]
-    restored = await site.restore()
-    await restored.open()
-    assert values == await restored.values()
-    await restored.backend.aclose()
+    assert values == await site.restored_values()
 
 
 @pytest.mark.damages_storage("a log is as a crash has left it")
@@ -145,10 +142,7 @@ async def test_a_stopped_directory_with_a_log_that_was_not_opened_is_backed_up(s
     await site.backend.aclose()
     await site.take()
     assert [20, 0] == [log.end_offset for log in (await site.manifest()).logs]
-    restored = await site.restore()
-    await restored.open()
-    assert values == await restored.values()
-    await restored.backend.aclose()
+    assert values == await site.restored_values()
 
 
 async def test_a_directory_of_a_killed_server_is_refused_without_one(site: Site) -> None:
@@ -644,10 +638,7 @@ async def test_a_directory_that_was_set_back_shares_nothing_that_differs(site: S
     values = await site.values()
     await site.take(COPIES)
     assert [] == await site.verify()
-    restored = await site.restore()
-    await restored.open()
-    assert values == await restored.values()
-    await restored.backend.aclose()
+    assert values == await site.restored_values()
 
 
 async def test_a_clock_that_goes_back_does_not_make_a_backup_the_oldest(site: Site) -> None:
@@ -676,10 +667,7 @@ async def test_what_an_earlier_backup_has_lost_is_copied_again(site: Site) -> No
     gone.unlink()
     await site.take(COPIES)
     assert [f"{gone.relative_to(site.place.path)}: is missing"] == await site.verify()
-    restored = await site.restore()
-    await restored.open()
-    assert values == await restored.values()
-    await restored.backend.aclose()
+    assert values == await site.restored_values()
 
 
 async def test_a_full_backup_shares_nothing(site: Site) -> None:
@@ -723,10 +711,7 @@ async def test_where_there_are_no_hard_links_it_copies(
     await site.take()
     second = await site.take()
     assert 0 == second.linked_bytes
-    restored = await site.restore()
-    await restored.open()
-    assert values == await restored.values()
-    await restored.backend.aclose()
+    assert values == await site.restored_values()
 
 
 async def test_a_rate_is_kept(site: Site) -> None:

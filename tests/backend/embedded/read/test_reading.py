@@ -39,7 +39,7 @@ from tests.simulated_fs import Fault, FaultKind, SimulatedFile, SimulatedFs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kgw.backend.base import ReadResult
+    from kgw.backend.base import PartitionLog, ReadResult
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
 
 BATCH_BYTES = 118
@@ -403,8 +403,8 @@ def test_entries_that_a_side_file_has_lost_are_missed() -> None:
 # --- the backend ---------------------------------------------------------------------------------
 
 
-async def test_no_disk_is_waited_for_from_the_bound_on() -> None:
-    """Records of an open transaction, say: they are stored, and consumers may not see them."""
+async def with_cold_batches() -> tuple[EmbeddedBackend, PartitionLog]:
+    """Return a backend and its partition with six batches of 300 KB, none of them in memory."""
     fs = SimulatedFs()
     fs.make_directory_durably(ROOT)
     options = EmbeddedOptions(min_free_bytes=0, cache_bytes=0)
@@ -415,6 +415,12 @@ async def test_no_disk_is_waited_for_from_the_bound_on() -> None:
         await log.append([make_batch([b"%d" % number * (300 << 10)])])
     await backend.checkpoint()
     fs.drop_page_cache()
+    return backend, log
+
+
+async def test_no_disk_is_waited_for_from_the_bound_on() -> None:
+    """Records of an open transaction, say: they are stored, and consumers may not see them."""
+    backend, log = await with_cold_batches()
     assert log.read_hot(2, ALL_BYTES, 3) is None
     for offset in (3, 4):
         result = log.read_hot(offset, ALL_BYTES, 3)
@@ -425,16 +431,7 @@ async def test_no_disk_is_waited_for_from_the_bound_on() -> None:
 
 async def test_the_backend_reads_ahead() -> None:
     """What is behind a read from the disk is in memory before long, for all who come by."""
-    fs = SimulatedFs()
-    fs.make_directory_durably(ROOT)
-    options = EmbeddedOptions(min_free_bytes=0, cache_bytes=0)
-    backend = EmbeddedBackend(ROOT, options, fs=fs, state=MemoryStateStore())
-    await backend.open()
-    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    for number in range(6):
-        await log.append([make_batch([b"%d" % number * (300 << 10)])])
-    await backend.checkpoint()
-    fs.drop_page_cache()
+    backend, log = await with_cold_batches()
     first = await log.read(0, ALL_BYTES, 6)
     second = await log.read(first.next_offset, ALL_BYTES, 6)
     again = log.read_hot(first.next_offset, ALL_BYTES, 6)
